@@ -1,0 +1,47 @@
+# shellcheck shell=bash
+# Images without a daemon and without a registry: one static binary on nothing.
+
+readonly DEV_IMAGE=localhost/redrive:dev
+
+# image_make NAME:TAG BINARY [UMOCI-CONFIG...] imports an image whose entry point is
+# the binary, under the file name it has.
+image_make() {
+    local name=$1 binary=$2 work program
+    shift 2
+    program=/$(basename "$binary")
+    work=$(mktemp -d "$STATE/image.XXXXXX")
+    umoci init --layout "$work/layout"
+    umoci new --image "$work/layout:${name##*:}"
+    umoci insert --image "$work/layout:${name##*:}" --rootless "$binary" "$program"
+    umoci config --image "$work/layout:${name##*:}" --config.entrypoint "$program" "$@"
+    tar -C "$work/layout" -cf "$work/image.tar" .
+    ctr_node images import --base-name "${name%%:*}" "$work/image.tar" >&2
+    rm -rf "$work"
+}
+
+image_exists() {
+    [ -n "$(ctr_node images ls -q "name==$1")" ]
+}
+
+image_pause() {
+    image_exists "$PAUSE_IMAGE" || image_make "$PAUSE_IMAGE" "$(kube_bin)/pause" --config.user 65535:65535
+}
+
+cmd_image() {
+    [ $# -eq 1 ] || die "usage: hack/dev image BINARY"
+    local work
+    [ -x "$1" ] || die "$1 is no executable file"
+    ! external_kube || die "the cluster is not ours (REDRIVE_KUBECONFIG is set): load the image with its own means"
+    if [ -z "$SLOT" ] || ! daemon_runs containerd; then
+        die "the node of '$NAME' does not run: hack/dev up node"
+    fi
+    # ldd says "statically linked" of a static program that can be moved.
+    ! ldd "$1" 2>/dev/null | grep -q '=>' ||
+        die "$1 is linked dynamically and would not start in an empty image: build it with -C target-feature=+crt-static or for a musl target"
+    # The program is called redrive in there, whatever the file is called here.
+    work=$(mktemp -d "$STATE/image.XXXXXX")
+    install -m 0755 "$1" "$work/redrive"
+    image_make "$DEV_IMAGE" "$work/redrive" --config.user 65532:65532
+    rm -rf "$work"
+    echo "$DEV_IMAGE"
+}

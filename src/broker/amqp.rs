@@ -1,0 +1,208 @@
+//! AMQP connections under the same rules as HTTP, and the one question that
+//! only AMQP answers exactly: how many messages are ready.
+
+use std::sync::Arc;
+
+use lapin::options::QueueDeclareOptions;
+use lapin::tcp::{AsyncTcpStream, RustlsConnector, RustlsConnectorConfig};
+use lapin::types::{FieldTable, ShortString};
+use lapin::uri::{AMQPAuthority, AMQPQueryString, AMQPScheme, AMQPUri, AMQPUserInfo};
+use lapin::{Connection, ConnectionProperties, ErrorKind};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::time::timeout;
+
+use super::connection::Endpoint;
+use super::error::BrokerError;
+use super::guard::{AddressGuard, AddressRefused};
+use super::http::{CONNECT_TIMEOUT, REQUEST_TIMEOUT};
+use super::refusal::{self, bounded};
+use super::tls;
+use crate::topology::names::MAX_NAME_BYTES;
+
+/// AMQP's reply codes that are told apart here.
+mod code {
+    pub(super) const ACCESS_REFUSED: u16 = 403;
+    pub(super) const NOT_FOUND: u16 = 404;
+    pub(super) const NOT_ALLOWED: u16 = 530;
+}
+
+/// Connects to a vhost, each address checked by the guard, TLS with the same
+/// roots and client certificate as HTTP. `name` is what the broker shows of
+/// the connection. Nothing reconnects by itself.
+///
+/// # Errors
+/// [`BrokerError::Unauthorized`], [`BrokerError::VhostNotFound`],
+/// [`BrokerError::QuotaExceeded`] at a connection limit (VHO-05), and every
+/// error of a connection. The TCP and TLS connection may take 5 seconds, AMQP's
+/// own opening 30.
+pub async fn connect(
+    endpoint: &Endpoint,
+    guard: &AddressGuard,
+    vhost: &str,
+    name: &str,
+) -> Result<Connection, BrokerError> {
+    if vhost.len() > MAX_NAME_BYTES {
+        return Err(BrokerError::VhostNotFound { vhost: vhost.to_owned() });
+    }
+    let tls_connector = if endpoint.amqp.tls { Some(Arc::new(connector(endpoint)?)) } else { None };
+    let properties = ConnectionProperties::default().with_connection_name(name.into());
+    let guard = guard.clone();
+    let open = Connection::connector(
+        uri(endpoint, vhost),
+        lapin::runtime::default_runtime().map_err(|error| sort(endpoint, vhost, "connect", error))?,
+        async move |uri: AMQPUri, runtime| {
+            let AMQPAuthority { host, port, .. } = &uri.authority;
+            let limit = timeout(CONNECT_TIMEOUT, async {
+                let addresses = guard.resolve(host, *port).await?;
+                let stream = AsyncTcpStream::connect(&runtime, addresses.as_slice()).await?;
+                match &tls_connector {
+                    Some(connector) => stream.into_rustls(connector, host).await,
+                    None => Ok(stream),
+                }
+            });
+            Ok(limit.await.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()))?)
+        },
+        properties,
+    );
+    match timeout(REQUEST_TIMEOUT, open).await {
+        Ok(Ok(connection)) => Ok(connection),
+        Ok(Err(error)) => Err(sort(endpoint, vhost, "connect", error)),
+        Err(_) => Err(late(endpoint)),
+    }
+}
+
+/// How many messages of a queue are ready, exact and current, by a passive
+/// declaration; `None` if there is no such queue.
+///
+/// It sees neither unacknowledged messages nor dead letters that wait for
+/// their next queue (API-05), so it proves nothing alone. Each call opens and
+/// closes a channel of its own, since a missing queue closes the channel.
+///
+/// # Errors
+/// [`BrokerError::Forbidden`] where the user may not see the queue, and every
+/// error of a connection; it may take 30 seconds.
+pub async fn ready_count(
+    connection: &Connection,
+    endpoint: &Endpoint,
+    vhost: &str,
+    queue: &str,
+) -> Result<Option<u32>, BrokerError> {
+    // Too long for AMQP, so no queue has this name.
+    let Ok(name) = ShortString::try_new(queue) else { return Ok(None) };
+    let ask = async {
+        let channel = connection.create_channel().await?;
+        let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+        let found = channel.queue_declare(name, options, FieldTable::default()).await?;
+        let count = found.message_count();
+        channel.close(200, "OK".into()).await?;
+        Ok::<u32, lapin::Error>(count)
+    };
+    match timeout(REQUEST_TIMEOUT, ask).await {
+        Ok(Ok(count)) => Ok(Some(count)),
+        Ok(Err(error)) if reply(&error).is_some_and(|(code, _)| code == code::NOT_FOUND) => Ok(None),
+        Ok(Err(error)) => Err(sort(endpoint, vhost, &format!("count queue {queue:?}"), error)),
+        Err(_) => Err(late(endpoint)),
+    }
+}
+
+fn uri(endpoint: &Endpoint, vhost: &str) -> AMQPUri {
+    let address = &endpoint.amqp;
+    AMQPUri {
+        scheme: if address.tls { AMQPScheme::AMQPS } else { AMQPScheme::AMQP },
+        authority: AMQPAuthority {
+            userinfo: AMQPUserInfo {
+                username: endpoint.credentials.username.clone(),
+                password: endpoint.credentials.password.clone(),
+            },
+            host: address.host.clone(),
+            port: address.port,
+        },
+        vhost: vhost.to_owned(),
+        query: AMQPQueryString::default(),
+    }
+}
+
+fn connector(endpoint: &Endpoint) -> Result<RustlsConnector, BrokerError> {
+    build_connector(endpoint).map_err(|error| BrokerError::Setup {
+        address: endpoint.amqp.to_string(),
+        source: Some(Arc::new(error)),
+    })
+}
+
+fn build_connector(endpoint: &Endpoint) -> std::io::Result<RustlsConnector> {
+    let invalid = |error| std::io::Error::new(std::io::ErrorKind::InvalidData, error);
+    let certificates =
+        |pem: &[u8]| CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>().map_err(invalid);
+    let config = match &endpoint.ca {
+        // Only these: the default configuration trusts nobody.
+        Some(ca) => RustlsConnectorConfig::default().with_parsable_certificates(certificates(ca)?),
+        None => RustlsConnectorConfig::new_with_native_certs()?,
+    };
+    match &endpoint.identity {
+        Some(identity) => config.connector_with_single_cert(
+            certificates(&identity.chain)?,
+            PrivateKeyDer::from_pem_slice(&identity.key).map_err(invalid)?,
+        ),
+        None => config.connector_with_no_client_auth(),
+    }
+}
+
+fn late(endpoint: &Endpoint) -> BrokerError {
+    BrokerError::Timeout { address: endpoint.amqp.to_string(), source: None }
+}
+
+/// The broker's reply code and sentence, where there is one.
+fn reply(error: &lapin::Error) -> Option<(u16, String)> {
+    match error.kind() {
+        ErrorKind::ProtocolError(error) => Some((error.get_id(), bounded(error.get_message().as_str()))),
+        _ => None,
+    }
+}
+
+/// Sorts lapin's errors into the same classes as those of HTTP.
+fn sort(endpoint: &Endpoint, vhost: &str, verb: &str, error: lapin::Error) -> BrokerError {
+    let address = endpoint.amqp.to_string();
+    let username = endpoint.credentials.username.clone();
+    let action = format!("{verb} in vhost {vhost:?}");
+    match reply(&error) {
+        Some((code::ACCESS_REFUSED, text)) if text.contains("Login was refused") => {
+            BrokerError::Unauthorized { address, username }
+        }
+        Some((code::ACCESS_REFUSED, reason)) => BrokerError::Forbidden { username, action, reason },
+        Some((code::NOT_ALLOWED, reason)) if reason.contains("limit") => {
+            BrokerError::QuotaExceeded { action, reason }
+        }
+        Some((code::NOT_ALLOWED, reason)) if refusal::is_missing_vhost(&reason) => {
+            BrokerError::VhostNotFound { vhost: vhost.to_owned() }
+        }
+        Some((code::NOT_ALLOWED, reason)) => BrokerError::Forbidden { username, action, reason },
+        Some((status, reason)) => BrokerError::Refused { action, status, reason },
+        None => no_reply(address, error),
+    }
+}
+
+fn no_reply(address: String, error: lapin::Error) -> BrokerError {
+    // lapin's own `source` skips the I/O error that it shows.
+    let io = match error.kind() {
+        ErrorKind::IOError(io) => Some(Arc::clone(io)),
+        _ => None,
+    };
+    let Some(io) = io else {
+        return BrokerError::Unreachable {
+            address,
+            why: "the connection failed",
+            source: Some(Arc::new(error)),
+        };
+    };
+    if let Some(refused) = tls::find::<AddressRefused>(&*io) {
+        return BrokerError::AddressRefused { address, ip: refused.address, kind: refused.kind };
+    }
+    if let Some(tls_error) = tls::find::<rustls::Error>(&*io) {
+        return BrokerError::Tls { address, why: tls::why(tls_error), source: Some(io) };
+    }
+    if io.kind() == std::io::ErrorKind::TimedOut {
+        return BrokerError::Timeout { address, source: Some(io) };
+    }
+    BrokerError::Unreachable { address, why: tls::why_io(io.kind()), source: Some(io) }
+}

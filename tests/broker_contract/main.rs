@@ -1,0 +1,18 @@
+//! What Redrive relies on in RabbitMQ, and that the client reads it rightly.
+//!
+//! Every test runs on both broker series, in a vhost of its own. Where they
+//! differ, the test says how.
+
+#![allow(clippy::unwrap_used, reason = "a test that fails says where")]
+
+#[path = "../support/broker.rs"]
+mod support;
+
+mod cases;
+mod declare;
+mod delivery;
+mod names;
+mod policies;
+mod rights;
+mod routing;
+mod snapshot;

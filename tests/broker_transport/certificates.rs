@@ -1,0 +1,139 @@
+//! Whom TLS trusts, for HTTP and for AMQP.
+
+use std::sync::Arc;
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use redrive::broker::connection::Parts;
+use redrive::broker::{BrokerError, Endpoint, Management, amqp};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
+
+use super::fake::{Answer, Fake, OVERVIEW};
+use super::local;
+
+/// An authority that signs certificates for tests.
+struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+impl Authority {
+    fn new() -> Self {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
+    }
+
+    fn pem(&self) -> String {
+        self.0.pem()
+    }
+
+    /// Certificate and key for a name, both PEM.
+    fn sign(&self, name: &str) -> (String, String) {
+        let key = KeyPair::generate().unwrap();
+        let certificate =
+            CertificateParams::new(vec![name.to_owned()]).unwrap().signed_by(&key, &self.0).unwrap();
+        (certificate.pem(), key.serialize_pem())
+    }
+
+    fn roots(&self) -> RootCertStore {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(self.pem().as_bytes()).unwrap()).unwrap();
+        roots
+    }
+}
+
+/// A server that shows an overview behind a certificate, and with `clients`
+/// wants one of them.
+fn server((certificate, key): &(String, String), clients: Option<&Authority>) -> Fake {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .unwrap();
+    let builder = match clients {
+        None => builder.with_no_client_auth(),
+        Some(authority) => builder.with_client_cert_verifier(
+            WebPkiClientVerifier::builder_with_provider(Arc::new(authority.roots()), provider)
+                .build()
+                .unwrap(),
+        ),
+    };
+    let chain = vec![CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()];
+    let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
+    Fake::https(builder.with_single_cert(chain, key).unwrap(), |_, _| Answer::json(200, OVERVIEW))
+}
+
+fn endpoint(fake: &Fake, ca: Option<&str>, client: Option<&(String, String)>) -> Endpoint {
+    let port = fake.address.port();
+    Endpoint::new(Parts {
+        uri: &format!("https://localhost:{port}"),
+        amqp_uri: Some(&format!("amqps://localhost:{port}")),
+        username: "user",
+        password: "secret",
+        ca: ca.map(str::as_bytes),
+        certificate: client.map(|(certificate, _)| certificate.as_bytes()),
+        key: client.map(|(_, key)| key.as_bytes()),
+    })
+    .unwrap()
+}
+
+async fn overview(endpoint: &Endpoint) -> Result<String, BrokerError> {
+    Management::new(endpoint, local())?.overview().await.map(|overview| overview.version)
+}
+
+#[tokio::test]
+async fn a_private_authority_is_trusted_when_it_is_given_and_only_then() {
+    let authority = Authority::new();
+    let fake = server(&authority.sign("localhost"), None);
+    let with_ca = endpoint(&fake, Some(&authority.pem()), None);
+    assert_eq!(overview(&with_ca).await.unwrap(), "4.3.6");
+    for ca in [None, Some(Authority::new().pem())] {
+        let endpoint = endpoint(&fake, ca.as_deref(), None);
+        let error = overview(&endpoint).await.unwrap_err();
+        assert!(matches!(error, BrokerError::Tls { .. }), "{error:?}");
+        assert!(error.to_string().contains("ca.crt"), "{error}");
+        assert_eq!(error.reason(), "TLSVerifyFailed");
+        let error = amqp::connect(&endpoint, &local(), "/", "t").await.unwrap_err();
+        assert!(matches!(error, BrokerError::Tls { .. }), "{error:?}");
+    }
+    // Trusted, and no AMQP: the handshake succeeds, what follows does not.
+    let error = amqp::connect(&with_ca, &local(), "/", "t").await.unwrap_err();
+    assert!(!matches!(error, BrokerError::Tls { .. } | BrokerError::Setup { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_certificate_for_another_name_is_refused_and_not_quoted() {
+    let authority = Authority::new();
+    let fake = server(&authority.sign("elsewhere.example"), None);
+    let endpoint = endpoint(&fake, Some(&authority.pem()), None);
+    let error = overview(&endpoint).await.unwrap_err();
+    assert!(error.to_string().contains("another name"), "{error}");
+    assert!(!error.to_string().contains("elsewhere"), "{error}");
+    let error = amqp::connect(&endpoint, &local(), "/", "t").await.unwrap_err();
+    assert!(error.to_string().contains("another name"), "{error}");
+}
+
+#[tokio::test]
+async fn a_client_certificate_is_shown_where_it_is_wanted() {
+    let authority = Authority::new();
+    let fake = server(&authority.sign("localhost"), Some(&authority));
+    let client = authority.sign("client");
+    assert!(overview(&endpoint(&fake, Some(&authority.pem()), Some(&client))).await.is_ok());
+    let error = overview(&endpoint(&fake, Some(&authority.pem()), None)).await.unwrap_err();
+    assert!(matches!(error, BrokerError::Tls { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_plain_port_is_told_from_a_bad_certificate() {
+    let fake = Fake::rabbit(|_, _| Answer::json(200, "[]"));
+    let error = overview(&endpoint(&fake, None, None)).await.unwrap_err();
+    assert!(!error.to_string().contains("certificate"), "{error}");
+}
+
+#[tokio::test]
+async fn a_certificate_and_a_key_that_do_not_belong_together_make_no_client() {
+    let authority = Authority::new();
+    let fake = server(&authority.sign("localhost"), None);
+    let mixed = (authority.sign("client").0, authority.sign("client").1);
+    let error = overview(&endpoint(&fake, Some(&authority.pem()), Some(&mixed))).await.unwrap_err();
+    assert!(matches!(error, BrokerError::Setup { .. }), "{error:?}");
+}

@@ -1,0 +1,41 @@
+//! Writes to the API server: bounded in time, with the answers told apart.
+
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+
+/// How many writes may be under way at the same time. More would not be faster, and
+/// a thousand pipelines that become ready together would all hold their requests.
+pub(crate) const IN_FLIGHT: usize = 16;
+
+static PLACES: Semaphore = Semaphore::const_new(IN_FLIGHT);
+
+/// Why a write to the API server came to nothing.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum WriteError {
+    /// Somebody else wrote in between; look again.
+    #[error("the resource was changed meanwhile")]
+    Conflict,
+    /// The resource is gone.
+    #[error("the resource is gone")]
+    Gone,
+    /// The API server refused or failed.
+    #[error("the API server did not take the write: {0}")]
+    Refused(#[source] Box<kube::Error>),
+    /// The API server did not answer.
+    #[error("the API server did not answer within {0:?}")]
+    Timeout(Duration),
+}
+
+/// Waits for a write, at most as long as the API server may take.
+pub(crate) async fn written<T>(write: impl Future<Output = Result<T, kube::Error>>) -> Result<T, WriteError> {
+    // Never closed, and without a place it would only be less polite.
+    let _place = PLACES.acquire().await;
+    match tokio::time::timeout(super::API_TIMEOUT, write).await {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(kube::Error::Api(status))) if status.code == 409 => Err(WriteError::Conflict),
+        Ok(Err(kube::Error::Api(status))) if status.code == 404 => Err(WriteError::Gone),
+        Ok(Err(error)) => Err(WriteError::Refused(Box::new(error))),
+        Err(_) => Err(WriteError::Timeout(super::API_TIMEOUT)),
+    }
+}

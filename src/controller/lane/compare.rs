@@ -1,0 +1,99 @@
+//! What a comparison says about one pipeline: what to do, what to report.
+
+use std::collections::BTreeSet;
+
+use crate::api::DriftPolicy;
+use crate::topology::desired::{Desired, QueueRole};
+use crate::topology::diff::{self, Context, Diff, diff};
+use crate::topology::effective::PolicyIndex;
+use crate::topology::observed::Observed;
+use crate::topology::ownership::Inventory;
+use crate::topology::validate::{Unsupported, check_broker};
+
+use super::super::claims::Claims;
+use super::findings::findings;
+use super::identity::KnownBroker;
+use super::job::{Finding, Maintain, Maintained};
+
+/// What a batch or poll looks at.
+#[derive(Clone, Copy)]
+pub(super) struct View<'a> {
+    pub(super) broker: &'a KnownBroker,
+    pub(super) observed: &'a Observed,
+    pub(super) policies: &'a PolicyIndex<'a>,
+    pub(super) claims: &'a Claims,
+}
+
+/// What a comparison comes to.
+pub(super) struct Decision {
+    pub(super) comparison: Diff,
+    pub(super) maintained: Maintained,
+    /// Whether the plan is to be carried out.
+    pub(super) act: bool,
+    pub(super) findings: Vec<Finding>,
+}
+
+impl Decision {
+    /// Queues that could go if they were proven empty.
+    pub(super) fn unproven(&self) -> &[String] {
+        if self.maintained.unsupported.is_empty() { &self.maintained.draining } else { &[] }
+    }
+}
+
+/// Compares one pipeline, and says what to do about it.
+pub(super) fn decide(
+    task: &Maintain,
+    inventory: &Inventory,
+    proven_empty: &BTreeSet<String>,
+    view: View<'_>,
+) -> Decision {
+    let unsupported = check_broker(&task.pipeline, &view.broker.facts);
+    let contested = view.claims.contested(&task.pipeline.identity.uid, inventory);
+    let comparison = diff(&Context {
+        pipeline: &task.pipeline,
+        facts: &view.broker.facts,
+        observed: view.observed,
+        policies: view.policies,
+        inventory,
+        adopt: task.object.spec.adopt,
+        proven_empty,
+        contested: &contested,
+    });
+    let findings = findings(&comparison, task);
+    // A change of the specification is carried out whatever else differs.
+    let report_only =
+        task.settled && task.object.spec.drift_policy() == DriftPolicy::Report && !findings.is_empty();
+    let maintained = maintained(task, &comparison, inventory, view, unsupported);
+    let act = maintained.unsupported.is_empty() && !report_only && !comparison.plan.steps.is_empty();
+    let findings = findings.into_iter().map(|finding| Finding { repaired: act, ..finding }).collect();
+    Decision { comparison, maintained, act, findings }
+}
+
+fn maintained(
+    task: &Maintain,
+    comparison: &Diff,
+    inventory: &Inventory,
+    view: View<'_>,
+    unsupported: Vec<Unsupported>,
+) -> Maintained {
+    let settled = comparison.plan.steps.is_empty() && unsupported.is_empty();
+    Maintained {
+        broker_id: view.broker.id.clone(),
+        // With nothing to write, what the comparison says is what there is.
+        inventory: if settled { comparison.inventory.clone() } else { inventory.clone() },
+        complete: settled,
+        blocked: comparison.plan.blocked.clone(),
+        unsupported,
+        draining: comparison.plan.draining.clone(),
+        findings: Vec::new(),
+        depths: depths(&comparison.desired, view.observed),
+        contract: diff::client_contract(&task.pipeline, &comparison.desired),
+        at_most_once: diff::at_most_once_queues(&comparison.desired).into_iter().map(str::to_owned).collect(),
+    }
+}
+
+fn depths(desired: &Desired, observed: &Observed) -> Vec<(QueueRole, String, Option<i64>)> {
+    let depth = |name: &str| observed.queues.get(name).and_then(|queue| queue.totals.ready);
+    let queues = desired.queues.iter();
+    queues.map(|queue| (queue.role.clone(), queue.queue.name.clone(), depth(&queue.queue.name))).collect()
+}

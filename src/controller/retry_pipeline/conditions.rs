@@ -1,0 +1,277 @@
+//! What the conditions of a pipeline say, from what was found.
+//!
+//! Texts are made of what users can act on and never of times or counts that
+//! change by themselves, so that a condition is written only when it changes.
+
+use k8s_openapi::jiff::Timestamp;
+
+use super::Obstacle;
+use crate::api::conditions::{PipelineCondition, PipelineReason};
+use crate::api::{Condition, Time};
+use crate::controller::lane::{Cause, Maintained};
+use crate::topology::plan::{Blocked, BlockedBy};
+use crate::topology::validate::Unsupported;
+
+/// The longest message of a condition that we write, in bytes.
+const MAX_MESSAGE: usize = 1_024;
+
+/// How many obstacles one message names.
+const NAMED: usize = 4;
+
+/// A condition without its times.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Verdict {
+    pub(super) condition: PipelineCondition,
+    pub(super) status: &'static str,
+    pub(super) reason: PipelineReason,
+    pub(super) message: String,
+}
+
+fn verdict(
+    condition: PipelineCondition,
+    status: &'static str,
+    reason: PipelineReason,
+    message: impl Into<String>,
+) -> Verdict {
+    Verdict { condition, status, reason, message: shortened(message.into()) }
+}
+
+/// The verdicts on a pipeline whose broker was looked at.
+pub(super) fn of_maintained(maintained: &Maintained) -> Vec<Verdict> {
+    use PipelineCondition::{Ready, Reconciling, Stalled, Suspended};
+    let (ready, reason, message) = ready(maintained);
+    let stalled = !maintained.unsupported.is_empty() || !maintained.blocked.is_empty();
+    let migrating = !maintained.draining.is_empty();
+    vec![
+        verdict(Ready, ready, reason, message.clone()),
+        at_least_once(maintained),
+        drifted(maintained),
+        verdict(Suspended, "False", PipelineReason::Reconciled, "the pipeline is kept as it is wanted"),
+        match stalled {
+            true => verdict(Stalled, "True", reason, message),
+            false => verdict(Stalled, "False", PipelineReason::Reconciled, "nothing waits for a change"),
+        },
+        match migrating {
+            true => verdict(Reconciling, "True", PipelineReason::Migrating, draining_text(maintained)),
+            false => verdict(Reconciling, "False", PipelineReason::Reconciled, "nothing is under way"),
+        },
+    ]
+}
+
+fn ready(maintained: &Maintained) -> (&'static str, PipelineReason, String) {
+    if let Some(first) = maintained.unsupported.first() {
+        let reason = match first {
+            Unsupported::Version(_) => PipelineReason::UnsupportedBroker,
+            Unsupported::Plugin(_) => PipelineReason::PluginMissing,
+        };
+        let texts = maintained
+            .unsupported
+            .iter()
+            .map(|(Unsupported::Version(text) | Unsupported::Plugin(text))| text.clone());
+        return ("False", reason, listed(texts.collect()));
+    }
+    if let Some(worst) = maintained.blocked.first() {
+        let texts = maintained.blocked.iter().map(Blocked::to_string).collect();
+        return ("False", reason_of(worst.by), listed(texts));
+    }
+    let reported: Vec<String> =
+        maintained.findings.iter().filter(|finding| !finding.repaired).map(ToString::to_string).collect();
+    if !reported.is_empty() {
+        return ("False", PipelineReason::DriftFound, listed(reported));
+    }
+    if !maintained.draining.is_empty() {
+        return ("True", PipelineReason::Migrating, draining_text(maintained));
+    }
+    ("True", PipelineReason::Reconciled, "everything on the broker is as wanted".to_owned())
+}
+
+fn draining_text(maintained: &Maintained) -> String {
+    format!("queues of before go when they are empty: {}", listed(maintained.draining.clone()))
+}
+
+fn at_least_once(maintained: &Maintained) -> Verdict {
+    let classic = &maintained.at_most_once;
+    if classic.is_empty() {
+        let text = "every queue is a quorum queue and hands dead letters on at least once";
+        return verdict(PipelineCondition::AtLeastOnce, "True", PipelineReason::Reconciled, text);
+    }
+    let text = format!("classic queues lose messages when a node fails: {}", listed(classic.clone()));
+    verdict(PipelineCondition::AtLeastOnce, "False", PipelineReason::ClassicQueue, text)
+}
+
+fn drifted(maintained: &Maintained) -> Verdict {
+    let drift = |by: BlockedBy| {
+        matches!(by, BlockedBy::ArgumentMismatch | BlockedBy::PolicyShadowed | BlockedBy::PolicyConflict)
+    };
+    let blocked: Vec<&Blocked> = maintained.blocked.iter().filter(|blocked| drift(blocked.by)).collect();
+    if let Some(first) = blocked.first() {
+        let texts = blocked.iter().map(ToString::to_string).collect();
+        return verdict(PipelineCondition::Drifted, "True", reason_of(first.by), listed(texts));
+    }
+    let open: Vec<String> =
+        maintained.findings.iter().filter(|finding| !finding.repaired).map(ToString::to_string).collect();
+    if open.is_empty() {
+        verdict(PipelineCondition::Drifted, "False", PipelineReason::InSync, "no difference was found")
+    } else {
+        verdict(PipelineCondition::Drifted, "True", PipelineReason::DriftFound, listed(open))
+    }
+}
+
+fn reason_of(by: BlockedBy) -> PipelineReason {
+    match by {
+        BlockedBy::Conflict => PipelineReason::Conflict,
+        BlockedBy::ArgumentMismatch => PipelineReason::ArgumentMismatch,
+        BlockedBy::PolicyShadowed => PipelineReason::PolicyShadowed,
+        BlockedBy::PolicyConflict => PipelineReason::PolicyConflict,
+        BlockedBy::Missing => PipelineReason::Blocked,
+        BlockedBy::NotSupportedYet => PipelineReason::NotSupportedYet,
+    }
+}
+
+/// The verdicts on a pipeline that can't be worked on.
+pub(super) fn of_obstacle(obstacle: &Obstacle, permanent: bool) -> Vec<Verdict> {
+    use PipelineCondition::{AtLeastOnce, Drifted, Ready, Reconciling, Stalled, Suspended};
+    let (reason, message) = explain(obstacle);
+    let unknown = "not looked at yet";
+    vec![
+        verdict(Ready, "False", reason, message.clone()),
+        verdict(AtLeastOnce, "Unknown", PipelineReason::Progressing, unknown),
+        verdict(Drifted, "Unknown", PipelineReason::Progressing, unknown),
+        verdict(Suspended, "False", PipelineReason::Progressing, "the pipeline is worked on"),
+        match permanent {
+            true => verdict(Stalled, "True", reason, message.clone()),
+            false => verdict(Stalled, "False", PipelineReason::Progressing, "it is tried again"),
+        },
+        match permanent {
+            true => verdict(Reconciling, "False", reason, "waits for a change"),
+            false => verdict(Reconciling, "True", reason, message),
+        },
+    ]
+}
+
+/// The verdicts on a pipeline that is to be left alone, as far as there are none.
+pub(super) fn of_suspended() -> Vec<Verdict> {
+    use PipelineCondition::{AtLeastOnce, Drifted, Ready, Reconciling, Stalled, Suspended};
+    let reason = PipelineReason::Suspended;
+    let unknown = "spec.suspend was true from the beginning";
+    vec![
+        verdict(Ready, "Unknown", reason, unknown),
+        verdict(AtLeastOnce, "Unknown", reason, unknown),
+        verdict(Drifted, "Unknown", reason, unknown),
+        verdict(Suspended, "True", reason, "spec.suspend is true: nothing is touched on the broker"),
+        verdict(Stalled, "False", reason, "nothing is under way"),
+        verdict(Reconciling, "False", reason, "nothing is under way"),
+    ]
+}
+
+/// The verdicts on a pipeline that is being deleted: no longer Ready, whatever
+/// still works, and under way until it is gone.
+pub(super) fn of_deletion(reason: PipelineReason, message: &str) -> Vec<Verdict> {
+    use PipelineCondition::{Ready, Reconciling, Stalled};
+    vec![
+        verdict(Ready, "False", reason, message),
+        verdict(Stalled, "False", reason, "it is tried again"),
+        verdict(Reconciling, "True", reason, message),
+    ]
+}
+
+fn explain(obstacle: &Obstacle) -> (PipelineReason, String) {
+    match obstacle {
+        Obstacle::Invalid(problems) => {
+            (PipelineReason::InvalidSpec, listed(problems.iter().map(ToString::to_string).collect()))
+        }
+        Obstacle::Dereference(error) => (error.reason(), error.to_string()),
+        Obstacle::Lane(failure) => explain_lane(&failure.cause),
+    }
+}
+
+pub(super) fn explain_lane(cause: &Cause) -> (PipelineReason, String) {
+    match cause {
+        Cause::Broker(error) => (
+            PipelineReason::from_word(error.reason()).unwrap_or(PipelineReason::Progressing),
+            error.to_string(),
+        ),
+        Cause::Record(error) => (PipelineReason::Progressing, error.clone()),
+        Cause::BrokerChanged { recorded, found } => (
+            PipelineReason::BrokerChanged,
+            format!(
+                "the reference leads to the broker {found} and not to {recorded} as before: correct it, or delete and create the pipeline to move"
+            ),
+        ),
+        Cause::Raced(what) => (PipelineReason::Progressing, format!("{what} was changed meanwhile")),
+        Cause::Stopped => (PipelineReason::Progressing, "the operator is stopping".to_owned()),
+    }
+}
+
+/// Replaces a condition; its transition time moves only with its status.
+pub(super) fn set(conditions: &mut Vec<Condition>, verdict: Verdict, generation: Option<i64>) {
+    let type_ = verdict.condition.as_str();
+    let before = conditions.iter().position(|condition| condition.type_ == type_);
+    let since = before.map(|index| &conditions[index]).filter(|condition| condition.status == verdict.status);
+    let condition = Condition {
+        type_: type_.to_owned(),
+        status: verdict.status.to_owned(),
+        reason: verdict.reason.as_str().to_owned(),
+        message: verdict.message,
+        observed_generation: generation,
+        last_transition_time: since.map_or_else(now, |condition| condition.last_transition_time.clone()),
+    };
+    match before {
+        Some(index) => conditions[index] = condition,
+        None => conditions.push(condition),
+    }
+}
+
+/// The time in whole seconds, as Kubernetes keeps it.
+pub(super) fn now() -> Time {
+    let now = Timestamp::now();
+    Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
+}
+
+fn listed(texts: Vec<String>) -> String {
+    let more = texts.len().saturating_sub(NAMED);
+    let mut text = texts.into_iter().take(NAMED).collect::<Vec<_>>().join("; ");
+    if more > 0 {
+        text.push_str(&format!("; and {more} more"));
+    }
+    shortened(text)
+}
+
+/// Cut at a character's end, with a sign that it was cut.
+pub(super) fn shortened(mut text: String) -> String {
+    if text.len() > MAX_MESSAGE {
+        let mut end = MAX_MESSAGE - '…'.len_utf8();
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        text.truncate(end);
+        text.push('…');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_cut_at_a_characters_end() {
+        let text = shortened("é".repeat(MAX_MESSAGE));
+        assert!(text.len() <= MAX_MESSAGE && text.ends_with('…'), "{}", text.len());
+        assert_eq!(shortened("short".to_owned()), "short");
+    }
+
+    #[test]
+    fn the_transition_time_moves_only_with_the_status() {
+        let mut conditions = Vec::new();
+        let ready = |status, reason| verdict(PipelineCondition::Ready, status, reason, "text");
+        set(&mut conditions, ready("True", PipelineReason::Reconciled), Some(1));
+        let before = Time(Timestamp::from_second(1).unwrap());
+        conditions[0].last_transition_time = before.clone();
+        set(&mut conditions, ready("True", PipelineReason::Migrating), Some(2));
+        assert_eq!(conditions[0].last_transition_time, before);
+        set(&mut conditions, ready("False", PipelineReason::DriftFound), Some(2));
+        assert_ne!(conditions[0].last_transition_time, before);
+        assert_eq!(conditions.len(), 1);
+    }
+}

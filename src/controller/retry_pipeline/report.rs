@@ -1,0 +1,201 @@
+//! Tells what came of a pass: status where it differs, events on transitions.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use kube::ResourceExt;
+
+use super::super::Context;
+use super::super::api_server::WriteError;
+use super::super::events::Kind;
+use super::super::lane::{Cause, Finding, Maintain, Maintained};
+use super::conditions::{self, Verdict};
+use super::{Obstacle, inventory, uid, update_status};
+use crate::api::conditions::{PipelineCondition, PipelineReason};
+use crate::api::{DeletionPolicy, RetryPipeline, RetryPipelineStatus};
+
+/// What each pipeline differs in and was reported, by UID: found again at every
+/// look, it is news only once.
+#[derive(Debug, Default)]
+pub(crate) struct Reported(Mutex<HashMap<String, BTreeSet<String>>>);
+
+impl Reported {
+    /// The findings that are news, given what status said before.
+    fn news<'a>(
+        &self,
+        object: &RetryPipeline,
+        findings: &'a [Finding],
+        verdicts: &[Verdict],
+    ) -> Vec<&'a Finding> {
+        let open: BTreeSet<String> =
+            findings.iter().filter(|finding| !finding.repaired).map(ToString::to_string).collect();
+        let mut reported = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // After a start the status is the only memory.
+        let known = reported.insert(uid(object), open).unwrap_or_else(|| {
+            let open = findings.iter().filter(|finding| !finding.repaired).map(ToString::to_string);
+            open.filter(|text| is_in_status(object, text, verdicts)).collect()
+        });
+        findings.iter().filter(|finding| finding.repaired || !known.contains(&finding.to_string())).collect()
+    }
+
+    /// Forgets a pipeline that is gone.
+    pub(super) fn forget(&self, uid: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
+    }
+}
+
+/// Whether the condition Drifted says so already: by name, or whole, where it
+/// could not name all.
+fn is_in_status(object: &RetryPipeline, finding: &str, verdicts: &[Verdict]) -> bool {
+    let drifted = |kind: &str| kind == PipelineCondition::Drifted.as_str();
+    let said = object.status.iter().flat_map(|status| &status.conditions);
+    let now = verdicts.iter().find(|verdict| drifted(verdict.condition.as_str()));
+    said.filter(|condition| drifted(&condition.type_)).any(|condition| {
+        condition.message.contains(finding) || now.is_some_and(|now| now.message == condition.message)
+    })
+}
+
+/// Reports a pipeline whose broker was looked at.
+pub(super) async fn maintained(
+    object: &RetryPipeline,
+    task: &Maintain,
+    found: &Maintained,
+    context: &Context,
+) -> Result<(), WriteError> {
+    let mut next = update_status::maintained(object, task, found);
+    let news = context.reported.news(object, &found.findings, &conditions::of_maintained(found));
+    next.drift = update_status::drift(next.drift, &news);
+    save(object, &next, context).await?;
+    for finding in news {
+        publish_finding(object, finding, context).await;
+    }
+    Ok(())
+}
+
+async fn publish_finding(object: &RetryPipeline, finding: &Finding, context: &Context) {
+    let (action, done) = if finding.repaired { ("Repair", "repaired") } else { ("Report", "left as it is") };
+    let note = format!("{} {}; {done}", finding.object, finding.what);
+    context.events.publish(object, Kind::Warning, PipelineReason::DriftFound.as_str(), action, &note).await;
+}
+
+/// Reports what keeps a pipeline from being worked on.
+pub(super) async fn obstacle(
+    object: &RetryPipeline,
+    obstacle: &Obstacle,
+    context: &Context,
+) -> Result<(), WriteError> {
+    let permanent = obstacle.is_permanent();
+    let mut next = object.status.clone().unwrap_or_default();
+    update_status::judge(&mut next, object, conditions::of_obstacle(obstacle, permanent));
+    if permanent {
+        next.observed_generation = object.metadata.generation;
+    }
+    if let Obstacle::Lane(failure) = obstacle {
+        tracing::debug!(name = object.name_any(), cause = ?failure.cause, "the lane failed");
+        if let Some(inventory) = &failure.inventory {
+            next.inventory = inventory::write(inventory);
+        }
+        if matches!(failure.cause, Cause::Stopped) {
+            return Ok(());
+        }
+    }
+    save(object, &next, context).await
+}
+
+/// Reports a pipeline that is to be left alone; Ready stays as it was.
+pub(super) async fn suspended(object: &RetryPipeline, context: &Context) -> Result<(), WriteError> {
+    let mut next = object.status.clone().unwrap_or_default();
+    let mut verdicts = conditions::of_suspended();
+    let known = |verdict: &Verdict| {
+        let kind = verdict.condition.as_str();
+        next.conditions.iter().any(|condition| condition.type_ == kind)
+    };
+    verdicts.retain(|verdict| verdict.condition == PipelineCondition::Suspended || !known(verdict));
+    update_status::judge(&mut next, object, verdicts);
+    context.backoff.reset(&uid(object));
+    context.lanes.forget(&uid(object));
+    save(object, &next, context).await
+}
+
+/// Writes a status, and an event where Ready has changed.
+pub(super) async fn save(
+    object: &RetryPipeline,
+    next: &RetryPipelineStatus,
+    context: &Context,
+) -> Result<(), WriteError> {
+    match update_status::write(&context.client, object, next).await {
+        Ok(Some(written)) => {
+            context.last_written.note(&written);
+            publish_transition(object, next, context).await;
+        }
+        // A pipeline that is gone needs no status.
+        Ok(None) | Err(WriteError::Gone) => {}
+        Err(error) => return Err(error),
+    }
+    Ok(())
+}
+
+async fn publish_transition(object: &RetryPipeline, next: &RetryPipelineStatus, context: &Context) {
+    let ready = |status: &RetryPipelineStatus| {
+        let condition =
+            status.conditions.iter().find(|condition| condition.type_ == PipelineCondition::Ready.as_str());
+        condition
+            .map(|condition| (condition.status.clone(), condition.reason.clone(), condition.message.clone()))
+    };
+    let before = object.status.as_ref().and_then(ready);
+    let Some(after) =
+        ready(next).filter(|after| before.as_ref().map(|b| (&b.0, &b.1)) != Some((&after.0, &after.1)))
+    else {
+        return;
+    };
+    if after.1 == PipelineReason::DriftFound.as_str() {
+        // Each finding has an event of its own.
+        return;
+    }
+    let good = after.0 == "True" || after.1 == PipelineReason::Progressing.as_str();
+    let kind = if good { Kind::Normal } else { Kind::Warning };
+    context.events.publish(object, kind, &after.1, "Reconcile", &after.2).await;
+}
+
+/// Says what stays on the broker of a pipeline that was deleted without cleanup, or
+/// cleans up where there was no time to ask for it.
+pub(crate) async fn deleted(object: RetryPipeline, context: &Context) {
+    forget(&object, context);
+    if object.spec.deletion_policy() == DeletionPolicy::Retain {
+        left_behind(&object, context, "deletionPolicy is Retain").await;
+    } else if object.metadata.deletion_timestamp.is_none() {
+        super::cleanup::vanished(Arc::new(object), context).await;
+    }
+}
+
+/// Forgets all that is remembered of a pipeline that is gone.
+pub(super) fn forget(object: &RetryPipeline, context: &Context) {
+    context.lanes.forget(&uid(object));
+    context.backoff.reset(&uid(object));
+    context.backoff.reset(&super::cleanup::pace(object));
+    context.reported.forget(&uid(object));
+    context.last_written.forget(&uid(object));
+}
+
+/// An event that lists what stays on the broker, if anything does.
+pub(super) async fn left_behind(object: &RetryPipeline, context: &Context, why: &str) {
+    let names: Vec<String> = inventory::read(object).keys().map(ToString::to_string).collect();
+    let kind =
+        if object.spec.deletion_policy() == DeletionPolicy::Retain { Kind::Normal } else { Kind::Warning };
+    orphaned(object, context, kind, why, &names).await;
+}
+
+/// An event that lists some of what stays on the broker.
+pub(super) async fn orphaned(
+    object: &RetryPipeline,
+    context: &Context,
+    kind: Kind,
+    why: &str,
+    names: &[String],
+) {
+    if names.is_empty() {
+        return;
+    }
+    let note = format!("{why}; left on the broker: {}", names.join(", "));
+    context.events.publish(object, kind, "Orphaned", "Delete", &note).await;
+}

@@ -1,0 +1,21 @@
+//! The controller against a real Kubernetes API server and real brokers.
+//!
+//! Each test has a namespace and a vhost of its own, an operator that runs inside the test and
+//! watches only that namespace, and a proxy before the management API that counts what is written
+//! and fails as it is told. Start the development cluster first: `hack/dev up`, then
+//! `eval "$(hack/dev env)"`. Most of the time is spent waiting, so run more tests at a time than
+//! there are processors: `cargo test --test cluster -- --test-threads=16`.
+
+#![allow(clippy::unwrap_used)] // a test fails by panicking
+
+mod create;
+mod deletion;
+mod drift;
+mod edits;
+mod faults;
+mod kill;
+mod leftovers;
+mod names;
+mod size;
+mod stop;
+mod support;

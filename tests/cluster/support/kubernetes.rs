@@ -1,0 +1,46 @@
+//! The API server, with our definitions in it.
+
+use std::time::Duration;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Patch, PatchParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::runtime::wait::{await_condition, conditions};
+use kube::{Api, Client, Config};
+use redrive::api::crds;
+use tokio::sync::OnceCell;
+
+/// How to reach the cluster that KUBECONFIG names.
+pub(crate) async fn config() -> Config {
+    let _ = super::variable("KUBECONFIG");
+    let kubeconfig = Kubeconfig::from_env().unwrap().unwrap();
+    // Both TLS libraries of our dependencies use this one.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap()
+}
+
+pub(crate) async fn client() -> Client {
+    Client::try_from(config().await).unwrap()
+}
+
+/// Applies the definitions, once for all tests.
+pub(crate) async fn with_definitions(client: &Client) {
+    static APPLIED: OnceCell<()> = OnceCell::const_new();
+    APPLIED.get_or_init(|| apply_definitions(client)).await;
+}
+
+async fn apply_definitions(client: &Client) {
+    let api = Api::<CustomResourceDefinition>::all(client.clone());
+    let params = PatchParams::apply("redrive-tests").force();
+    for crd in crds::all() {
+        let name = crd.metadata.name.clone().unwrap();
+        let before = api.get_opt(&name).await.unwrap().and_then(|crd| crd.metadata.generation);
+        let applied = api.patch(&name, &params, &Patch::Apply(&crd)).await.unwrap();
+        let established = await_condition(api.clone(), &name, conditions::is_crd_established());
+        tokio::time::timeout(Duration::from_secs(30), established).await.unwrap().unwrap();
+        if before != applied.metadata.generation {
+            // Established says nothing about a changed schema, which is served a moment later.
+            tokio::time::sleep(Duration::from_secs(2)).await;
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! What every test stands on.
+
+pub(crate) mod broker;
+pub(crate) mod kubernetes;
+pub(crate) mod proxy;
+pub(crate) mod tcp;
+pub(crate) mod world;
+
+use std::future::Future;
+use std::time::{Duration, Instant};
+
+/// How long anything may take before a test gives up on it.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How often a condition is looked at.
+const STEP: Duration = Duration::from_millis(100);
+
+/// A variable that `hack/dev env` sets. Fails, never skips, where it is missing.
+pub(crate) fn variable(name: &str) -> String {
+    std::env::var(name).unwrap_or_else(|_| {
+        panic!(
+            "{name} is not set: start the development cluster with `hack/dev up` and name it with \
+             `eval \"$(hack/dev env)\"`"
+        )
+    })
+}
+
+/// Looks until there is an answer; fails with the last reason why not.
+pub(crate) async fn eventually<T, F>(what: &str, mut look: impl FnMut() -> F) -> T
+where
+    F: Future<Output = Result<T, String>>,
+{
+    let started = Instant::now();
+    loop {
+        let reason = match look().await {
+            Ok(value) => return value,
+            Err(reason) => reason,
+        };
+        assert!(started.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}; last seen: {reason}");
+        tokio::time::sleep(STEP).await;
+    }
+}
+
+/// Looks for a while and fails as soon as something is not as it must stay.
+pub(crate) async fn steadily<F>(what: &str, during: Duration, mut look: impl FnMut() -> F)
+where
+    F: Future<Output = Result<(), String>>,
+{
+    let started = Instant::now();
+    while started.elapsed() < during {
+        if let Err(reason) = look().await {
+            panic!("{what}: {reason}");
+        }
+        tokio::time::sleep(STEP).await;
+    }
+}

@@ -1,0 +1,53 @@
+//! A tunnel to the API server that can be closed, as if the server were gone.
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+
+/// The tunnel; it ends with the test.
+pub(crate) struct Tunnel {
+    pub(crate) address: String,
+    open: watch::Sender<bool>,
+    accepting: AbortHandle,
+}
+
+impl Drop for Tunnel {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+impl Tunnel {
+    pub(crate) async fn start(host: &str, port: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let (open, state) = watch::channel(true);
+        let target = format!("{host}:{port}");
+        let accepting = tokio::spawn(async move {
+            while let Ok((near, _)) = listener.accept().await {
+                tokio::spawn(carry(near, target.clone(), state.clone()));
+            }
+        });
+        Self { address, open, accepting: accepting.abort_handle() }
+    }
+
+    /// Breaks all connections, and each new one.
+    pub(crate) fn close(&self) {
+        self.open.send_replace(false);
+    }
+
+    pub(crate) fn open(&self) {
+        self.open.send_replace(true);
+    }
+}
+
+async fn carry(mut near: TcpStream, target: String, mut open: watch::Receiver<bool>) {
+    if !*open.borrow() {
+        return;
+    }
+    let Ok(mut far) = TcpStream::connect(target).await else { return };
+    tokio::select! {
+        _ = tokio::io::copy_bidirectional(&mut near, &mut far) => {}
+        _ = open.wait_for(|open| !open) => {}
+    }
+}

@@ -1,0 +1,162 @@
+//! `redrive controller`: the operator as a process.
+
+use std::error::Error;
+use std::str::FromStr;
+use std::time::Duration as StdDuration;
+
+use clap::ValueEnum;
+use clap::builder::FalseyValueParser;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tracing_subscriber::EnvFilter;
+
+use super::{Outcome, fail};
+use crate::api::Duration;
+use crate::controller::{self, Settings};
+
+/// More than once a second a vhost need not be looked at.
+const SHORTEST_POLL: Duration = Duration::from_secs(1);
+
+/// What `redrive controller` was asked.
+#[derive(Debug, clap::Args)]
+pub(super) struct Arguments {
+    /// Watch this namespace only. Default: all.
+    #[arg(long, value_name = "NAMESPACE", env = "REDRIVE_NAMESPACE")]
+    namespace: Option<String>,
+
+    /// The id that marks what this cluster's operator declares on a broker. Default:
+    /// the UID of the namespace kube-system.
+    #[arg(long, value_name = "ID", env = "REDRIVE_CLUSTER_ID")]
+    cluster_id: Option<String>,
+
+    /// Allow brokers at loopback, link-local and the API server's addresses. For
+    /// development: whoever may write a Secret could reach them through the operator.
+    #[arg(long, env = "REDRIVE_ALLOW_LOCAL_BROKERS", value_parser = FalseyValueParser::new())]
+    allow_local_brokers: bool,
+
+    /// How often each vhost is compared with what its pipelines want.
+    #[arg(long, value_name = "DURATION", env = "REDRIVE_POLL_INTERVAL", default_value = "60s", value_parser = poll_interval)]
+    poll_interval: Duration,
+
+    /// How long a deletion waits for a broker or a Secret that can't be reached,
+    /// before it lets the resource go and lists what is left.
+    #[arg(long, value_name = "DURATION", env = "REDRIVE_RELEASE_AFTER", default_value = "10m", value_parser = Duration::from_str)]
+    release_after: Duration,
+
+    /// How log lines look.
+    #[arg(long, value_enum, env = "REDRIVE_LOG_FORMAT", default_value_t = LogFormat::Text)]
+    log_format: LogFormat,
+
+    /// What is logged, such as info or redrive=debug,kube=warn.
+    #[arg(long, value_name = "FILTER", env = "REDRIVE_LOG", default_value = "info", value_parser = EnvFilter::from_str)]
+    log: EnvFilter,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+fn poll_interval(text: &str) -> Result<Duration, String> {
+    let interval = text.parse::<Duration>().map_err(|error| error.to_string())?;
+    if interval < SHORTEST_POLL {
+        return Err(format!("{text} is too often for a broker: write 1s or more"));
+    }
+    Ok(interval)
+}
+
+impl Arguments {
+    fn settings(&self) -> Settings {
+        // A chart sets a variable to nothing where the value is not given.
+        let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+        Settings {
+            cluster_id: given(&self.cluster_id),
+            namespace: given(&self.namespace),
+            allow_local_brokers: self.allow_local_brokers,
+            poll_interval: self.poll_interval.to_std(),
+            release_after: self.release_after.to_std(),
+        }
+    }
+}
+
+/// Runs the operator until SIGTERM or SIGINT.
+pub(super) fn run(arguments: Arguments) -> Outcome {
+    let settings = arguments.settings();
+    let lines = tracing_subscriber::fmt().with_env_filter(arguments.log).with_writer(std::io::stderr);
+    match arguments.log_format {
+        LogFormat::Text => lines.init(),
+        LogFormat::Json => lines.json().flatten_event(true).init(),
+    }
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(format!("no runtime can be started: {error}")),
+    };
+    let outcome = match runtime.block_on(serve(settings)) {
+        Ok(()) => Outcome::Nothing,
+        Err(why) => fail(why),
+    };
+    // What hangs in a resolver must not keep the process.
+    runtime.shutdown_timeout(StdDuration::from_secs(1));
+    outcome
+}
+
+async fn serve(settings: Settings) -> Result<(), String> {
+    let shutdown = CancellationToken::new();
+    let listen = |kind| signal(kind).map_err(|error| format!("signals can't be received: {error}"));
+    tokio::spawn(stop_on(
+        listen(SignalKind::terminate())?,
+        listen(SignalKind::interrupt())?,
+        shutdown.clone(),
+    ));
+    let config = kube::Config::infer().await.map_err(|error| chain(&error))?;
+    // Without a read timeout: a quiet watch is no error, and the controller bounds its own calls.
+    let client = kube::Client::try_from(config).map_err(|error| chain(&error))?;
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), ?settings, "the operator starts");
+    controller::run(client, settings, shutdown).await.map_err(|error| chain(&error))
+}
+
+/// The first signal lets what is under way finish, the second one does not.
+async fn stop_on(mut terminate: Signal, mut interrupt: Signal, shutdown: CancellationToken) {
+    for last in [false, true] {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        if last {
+            tracing::warn!("the operator was told to stop twice and ends at once");
+            std::process::exit(1);
+        }
+        tracing::info!("the operator stops");
+        shutdown.cancel();
+    }
+}
+
+/// An error with those of its causes that it does not name itself.
+fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let error_text = error.to_string();
+        if !text.contains(&error_text) {
+            text.push_str(": ");
+            text.push_str(&error_text);
+        }
+        cause = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_broker_is_not_polled_all_the_time() {
+        assert_eq!(poll_interval("60s"), Ok(Duration::from_secs(60)));
+        assert!(poll_interval("999ms").is_err());
+        assert!(poll_interval("often").is_err());
+    }
+}

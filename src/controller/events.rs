@@ -9,12 +9,17 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client, Resource, ResourceExt};
+use tokio::sync::Semaphore;
 
 use super::api_server::written;
 use crate::api::RetryPipeline;
 
 /// The longest note that the API server takes.
 const MAX_NOTE: usize = 1_000;
+
+/// How many are written at the same time: a pipeline's status is never late because
+/// of the news about others.
+const IN_FLIGHT: usize = 2;
 
 /// Who events come from.
 const REPORTER: &str = "redrive.dev/operator";
@@ -30,12 +35,14 @@ pub(crate) enum Kind {
 pub(crate) struct Events {
     client: Client,
     instance: String,
+    places: Semaphore,
 }
 
 impl Events {
     pub(crate) fn new(client: Client) -> Self {
         let instance = std::env::var("HOSTNAME").ok().filter(|name| !name.is_empty());
-        Self { client, instance: instance.unwrap_or_else(|| "redrive".to_owned()) }
+        let instance = instance.unwrap_or_else(|| "redrive".to_owned());
+        Self { client, instance, places: Semaphore::new(IN_FLIGHT) }
     }
 
     /// Publishes an event about a pipeline. A failure is logged and forgotten:
@@ -68,6 +75,8 @@ impl Events {
             }),
             ..Event::default()
         };
+        // Never closed, and without a place it would only be less polite.
+        let _place = self.places.acquire().await;
         let events: Api<Event> = Api::namespaced(self.client.clone(), &namespace);
         let params = PostParams::default();
         if let Err(error) = written(events.create(&params, &event)).await {

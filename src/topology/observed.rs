@@ -136,27 +136,31 @@ impl Observed {
         self.by_source.sort_by_key(|index| self.bindings[*index].source.as_str());
     }
 
-    /// What there is after a step that declares, binds, unbinds or writes a policy;
-    /// other steps change nothing here.
-    pub fn advance(&mut self, step: &Step) {
+    /// What there is after steps that declare, bind, unbind or write policies; other
+    /// steps change nothing here. No binding is both made and taken away.
+    pub fn advance<'a>(&mut self, steps: impl IntoIterator<Item = &'a Step>) {
         let mut bindings = std::mem::take(&mut self.bindings);
-        match step {
-            Step::CreateQueue { queue, marker } => {
-                self.queues.insert(queue.name.clone(), ObservedQueue::fresh(queue));
-                bindings.push(marker.clone());
+        let mut unbound = BTreeSet::new();
+        let mut policies = BTreeMap::new();
+        for step in steps {
+            match step {
+                Step::CreateQueue { queue, marker } => {
+                    self.queues.insert(queue.name.clone(), ObservedQueue::fresh(queue));
+                    bindings.push(marker.clone());
+                }
+                Step::CreateExchange { exchange, marker } => {
+                    self.exchanges.insert(exchange.name.clone(), ObservedExchange::fresh(exchange));
+                    bindings.extend(marker.clone());
+                }
+                Step::Bind(binding) | Step::Mark(binding) => bindings.push(binding.clone()),
+                Step::Unbind(binding) => drop(unbound.insert(binding)),
+                Step::SetPolicy(policy) => drop(policies.insert(&policy.name, policy)),
+                Step::Unmark(_) | Step::ClearPolicy(_) | Step::DeleteQueue(_) | Step::DeleteExchange(_) => {}
             }
-            Step::CreateExchange { exchange, marker } => {
-                self.exchanges.insert(exchange.name.clone(), ObservedExchange::fresh(exchange));
-                bindings.extend(marker.clone());
-            }
-            Step::Bind(binding) | Step::Mark(binding) => bindings.push(binding.clone()),
-            Step::Unbind(binding) => bindings.retain(|found| found != binding),
-            Step::SetPolicy(policy) => {
-                self.policies.retain(|found| found.name != policy.name);
-                self.policies.push(policy.clone());
-            }
-            Step::Unmark(_) | Step::ClearPolicy(_) | Step::DeleteQueue(_) | Step::DeleteExchange(_) => {}
         }
+        bindings.retain(|found| !unbound.contains(found));
+        self.policies.retain(|found| !policies.contains_key(&found.name));
+        self.policies.extend(policies.into_values().cloned());
         self.set_bindings(bindings);
     }
 

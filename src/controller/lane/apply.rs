@@ -1,153 +1,106 @@
-//! Runs the plans of a batch, stage by stage, side by side.
-//!
-//! All plans move through the stages together, so that no queue of any of them is
-//! declared before the policies of all are written. A plan whose step fails stops
-//! there; the others go on.
+//! Writes plans, each step after step of its own, many of them side by side.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 
 use futures::StreamExt;
+use tokio::sync::OnceCell;
 
+use crate::broker::management::IN_FLIGHT;
 use crate::broker::{BrokerError, Declared, Management};
-use crate::topology::model::Binding;
+use crate::topology::model::{Binding, Exchange};
 use crate::topology::names::OWNER_EXCHANGE;
-use crate::topology::plan::{Plan, Stage, Step};
+use crate::topology::plan::{Plan, Step};
 
 use super::job::Cause;
 
-/// Steps under way at the same time; the client bounds the calls.
-const IN_FLIGHT: usize = crate::broker::management::IN_FLIGHT;
+/// Plans under way at the same time: enough that the client, which bounds the calls,
+/// always has one to make.
+pub(super) const PLANS: usize = 2 * IN_FLIGHT;
 
-/// A plan that was applied: only this makes a status.
-#[derive(Debug)]
-pub(super) struct Applied {
-    /// What stopped it, if anything did.
-    pub(super) stopped: Option<Cause>,
+/// What came of a declaration.
+type Outcome = Result<Declared, Cause>;
+
+/// Writes the plans of one round.
+pub(super) struct Writer<'a> {
+    management: &'a Management,
+    vhost: &'a str,
+    /// An exchange that several plans declare is declared once.
+    exchanges: Mutex<BTreeMap<String, Arc<OnceCell<Outcome>>>>,
 }
 
-/// Applies plans, each under an index of its owner's choice.
-pub(super) async fn apply(
-    management: &Management,
-    vhost: &str,
-    plans: Vec<(usize, Plan)>,
-) -> BTreeMap<usize, Applied> {
-    let mut applied: BTreeMap<usize, Applied> =
-        plans.iter().map(|(owner, _)| (*owner, Applied { stopped: None })).collect();
-    let mut stages: BTreeMap<(Stage, u8), Vec<(usize, Step)>> = BTreeMap::new();
-    for (owner, plan) in plans {
-        for planned in plan.steps {
-            stages.entry((planned.stage, planned.step.rank())).or_default().push((owner, planned.step));
-        }
+impl<'a> Writer<'a> {
+    pub(super) fn new(management: &'a Management, vhost: &'a str) -> Self {
+        Self { management, vhost, exchanges: Mutex::default() }
     }
-    for (_, steps) in stages {
-        let runnable = steps.into_iter().filter(|(owner, _)| is_running(&applied, *owner)).collect();
-        let Shared { leaders, followers } = share(runnable);
-        run_all(management, vhost, leaders, &mut applied).await;
-        let mut marks = Vec::new();
-        for (leader, owner, mark) in followers {
-            match applied.get(&leader).and_then(|applied| applied.stopped.clone()) {
-                Some(cause) => stop(&mut applied, owner, cause),
-                None => marks.extend(mark.map(|mark| (owner, Step::Mark(mark)))),
+
+    /// Runs the steps of a plan, stage by stage; after the first that fails, no other
+    /// stage begins.
+    pub(super) async fn run(&self, mut plan: Plan) -> Result<(), Cause> {
+        plan.sort();
+        let together = plan.steps.chunk_by(|a, b| (a.stage, a.step.rank()) == (b.stage, b.step.rank()));
+        for steps in together {
+            let calls: Vec<_> = steps.iter().map(|planned| self.step(&planned.step)).collect();
+            let mut results = futures::stream::iter(calls).buffer_unordered(IN_FLIGHT);
+            let mut failed = None;
+            // A write that is under way is not dropped: nobody could say what it did.
+            while let Some(result) = results.next().await {
+                failed = failed.or(result.err());
+            }
+            if let Some(cause) = failed {
+                return Err(cause);
             }
         }
-        run_all(management, vhost, marks, &mut applied).await;
+        Ok(())
     }
-    applied
-}
 
-fn is_running(applied: &BTreeMap<usize, Applied>, owner: usize) -> bool {
-    applied.get(&owner).is_some_and(|applied| applied.stopped.is_none())
-}
-
-fn stop(applied: &mut BTreeMap<usize, Applied>, owner: usize, cause: Cause) {
-    if let Some(entry) = applied.get_mut(&owner) {
-        entry.stopped = Some(cause);
-    }
-}
-
-/// Steps of one stage; an exchange that several plans declare is declared once.
-struct Shared {
-    leaders: Vec<(usize, Step)>,
-    /// Whose step it is in, whose it is as well, and the marker to add.
-    followers: Vec<(usize, usize, Option<Binding>)>,
-}
-
-fn share(steps: Vec<(usize, Step)>) -> Shared {
-    let mut first: BTreeMap<String, usize> = BTreeMap::new();
-    let mut shared = Shared { leaders: Vec::new(), followers: Vec::new() };
-    for (owner, step) in steps {
-        if let Step::CreateExchange { exchange, marker } = &step {
-            if let Some(leader) = first.get(&exchange.name) {
-                shared.followers.push((*leader, owner, marker.clone()));
-                continue;
+    async fn step(&self, step: &Step) -> Result<(), Cause> {
+        let (management, vhost) = (self.management, self.vhost);
+        match step {
+            Step::CreateQueue { queue, marker } => {
+                let declared = management.put_queue(vhost, queue).await.map_err(Cause::Broker)?;
+                self.mark_new(declared, marker).await
             }
-            first.insert(exchange.name.clone(), owner);
-        }
-        shared.leaders.push((owner, step));
-    }
-    shared
-}
-
-/// Runs steps side by side; a plan whose step fails stops there.
-async fn run_all(
-    management: &Management,
-    vhost: &str,
-    steps: Vec<(usize, Step)>,
-    applied: &mut BTreeMap<usize, Applied>,
-) {
-    let mut results = futures::stream::iter(steps)
-        .map(async |(owner, step)| (owner, run(management, vhost, &step).await))
-        .buffer_unordered(IN_FLIGHT);
-    while let Some((owner, result)) = results.next().await {
-        if let Err(cause) = result {
-            stop(applied, owner, cause);
-        }
-    }
-}
-
-async fn run(management: &Management, vhost: &str, step: &Step) -> Result<(), Cause> {
-    match step {
-        Step::CreateQueue { queue, marker } => {
-            let declared = management.put_queue(vhost, queue).await.map_err(Cause::Broker)?;
-            mark_new(management, vhost, declared, marker).await
-        }
-        Step::CreateExchange { exchange, marker } => {
-            let declared = management.put_exchange(vhost, exchange).await.map_err(Cause::Broker)?;
-            match marker {
-                Some(marker) => mark_new(management, vhost, declared, marker).await,
-                None => Ok(()),
+            Step::CreateExchange { exchange, marker } => {
+                let declared = self.declare_once(exchange).await?;
+                match marker {
+                    Some(marker) => self.mark_new(declared, marker).await,
+                    None => Ok(()),
+                }
+            }
+            Step::Mark(binding) | Step::Bind(binding) => {
+                management.bind(vhost, binding).await.map_err(Cause::Broker)
+            }
+            Step::Unmark(binding) | Step::Unbind(binding) => {
+                unless_gone(management.unbind(vhost, binding).await.map(|_| ()))
+            }
+            Step::SetPolicy(policy) => {
+                management.put_policy(vhost, policy).await.map(|_| ()).map_err(Cause::Broker)
+            }
+            Step::ClearPolicy(name) => unless_gone(management.delete_policy(vhost, name).await.map(|_| ())),
+            Step::DeleteQueue(name) => unless_gone(management.delete_queue(vhost, name).await.map(|_| ())),
+            Step::DeleteExchange(name) => {
+                unless_gone(management.delete_exchange(vhost, name, false).await.map(|_| ()))
             }
         }
-        Step::Mark(binding) | Step::Bind(binding) => {
-            management.bind(vhost, binding).await.map_err(Cause::Broker)
-        }
-        Step::Unmark(binding) | Step::Unbind(binding) => {
-            unless_gone(management.unbind(vhost, binding).await.map(|_| ()))
-        }
-        Step::SetPolicy(policy) => {
-            management.put_policy(vhost, policy).await.map(|_| ()).map_err(Cause::Broker)
-        }
-        Step::ClearPolicy(name) => unless_gone(management.delete_policy(vhost, name).await.map(|_| ())),
-        Step::DeleteQueue(name) => unless_gone(management.delete_queue(vhost, name).await.map(|_| ())),
-        Step::DeleteExchange(name) => {
-            unless_gone(management.delete_exchange(vhost, name, false).await.map(|_| ()))
-        }
     }
-}
 
-/// Marks what we have just declared. Where it was there already, somebody else
-/// was faster: it is not ours, and the next look decides.
-async fn mark_new(
-    management: &Management,
-    vhost: &str,
-    declared: Declared,
-    marker: &Binding,
-) -> Result<(), Cause> {
-    debug_assert_eq!(marker.source, OWNER_EXCHANGE);
-    if declared == Declared::Existed {
-        return Err(Cause::Raced(marker.destination.to_string()));
+    async fn declare_once(&self, exchange: &Exchange) -> Outcome {
+        let cell = super::lock(&self.exchanges).entry(exchange.name.clone()).or_default().clone();
+        let declare =
+            || async { self.management.put_exchange(self.vhost, exchange).await.map_err(Cause::Broker) };
+        cell.get_or_init(declare).await.clone()
     }
-    management.bind(vhost, marker).await.map_err(Cause::Broker)
+
+    /// Marks what we have just declared. Where it was there already, somebody else
+    /// was faster: it is not ours, and the next look decides.
+    async fn mark_new(&self, declared: Declared, marker: &Binding) -> Result<(), Cause> {
+        debug_assert_eq!(marker.source, OWNER_EXCHANGE);
+        if declared == Declared::Existed {
+            return Err(Cause::Raced(marker.destination.to_string()));
+        }
+        self.management.bind(self.vhost, marker).await.map_err(Cause::Broker)
+    }
 }
 
 /// What is gone already needs no removal.

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::Lane;
-use super::batch::Active;
+use super::active::Active;
 use super::job::{Cause, Done, Removed, Task};
 use crate::broker::BrokerError;
 use crate::topology::observed::BrokerFacts;
@@ -49,7 +49,7 @@ impl Lane {
         self.facts = None;
         let found = KnownBroker { id, ..known.clone() };
         for entry in active.iter_mut().filter(|entry| entry.is_open()) {
-            let changed = changed_broker(&entry.job.task, &found);
+            let changed = changed_broker(&entry.task, &found);
             entry.failure = Some(changed.unwrap_or_else(|| Cause::Raced("the broker".to_owned())));
         }
         Ok(())
@@ -58,7 +58,7 @@ impl Lane {
     /// Where the whole vhost is gone, removals have nothing left to do. One
     /// answer is no proof: a restarting node could say so of any vhost.
     pub(super) async fn vhost_is_gone(&mut self, active: &mut [Active]) -> Result<(), BrokerError> {
-        let removals = |entry: &Active| entry.is_open() && matches!(entry.job.task, Task::Remove(_));
+        let removals = |entry: &Active| entry.is_open() && matches!(entry.task, Task::Remove(_));
         if !active.iter().any(removals) {
             return Ok(());
         }

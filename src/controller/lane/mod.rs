@@ -8,6 +8,7 @@
 //! A lane never repeats a failed call; the pipelines come back after their
 //! backoff. It ends when its last pipeline is gone.
 
+mod active;
 mod apply;
 mod batch;
 mod compare;
@@ -18,6 +19,8 @@ mod poll;
 mod proof;
 mod remove;
 mod targeted;
+mod whole;
+mod work;
 
 pub(crate) use job::{
     Cause, Done, Failure, Finding, Job, Maintain, Maintained, Outcome, RemovalStep, Remove, Removed, Task,
@@ -45,7 +48,7 @@ const BATCH: usize = 2_048;
 /// How long a lane waits for company once a pipeline has come, and once it has some.
 /// Whoever comes a little later still joins, as `batch` says.
 const ALONE: Duration = Duration::from_millis(50);
-const IN_COMPANY: Duration = Duration::from_millis(150);
+const IN_COMPANY: Duration = Duration::from_millis(75);
 
 /// How long it waits in all.
 const GATHERING: Duration = Duration::from_secs(5);

@@ -18,10 +18,11 @@ use crate::topology::ownership::{Inventory, State};
 use crate::topology::plan::Step;
 
 use super::Lane;
-use super::batch::{Active, Scope, Work};
+use super::active::{Active, Scope};
 use super::compare::{Decision, View, decide};
 use super::identity::KnownBroker;
 use super::job::{Maintain, Task};
+use super::work::Work;
 
 /// So many pipelines are looked at one by one; a broker answers for one in about
 /// a quarter of the time that its whole vhost takes, whatever the size.
@@ -38,29 +39,25 @@ impl Lane {
         active: &mut [Active],
         scope: Scope,
         broker: &KnownBroker,
-    ) -> Result<Option<Work>, BrokerError> {
+    ) -> Result<Option<(Work, Observed)>, BrokerError> {
         let open: Vec<&Active> = active.iter().skip(scope.from).filter(|entry| entry.is_open()).collect();
         if open.len() > FEW || self.shared.count_members(&self.key) < MANY {
             return Ok(None);
         }
         let mut names = Names::default();
         for entry in &open {
-            match &entry.job.task {
+            match &entry.task {
                 Task::Maintain(task) => add_names(&mut names, task, &entry.inventory, broker),
                 Task::Remove(_) => return Ok(None),
             }
         }
         // Whether the vhost is gone is for the whole look to find out.
-        let mut observed = match self.management.look(&self.key.vhost, &names).await {
+        let observed = match self.management.look(&self.key.vhost, &names).await {
             Err(BrokerError::VhostNotFound { .. }) => return Ok(None),
             other => other?,
         };
-        let Some(mut work) = self.decide_targeted(active, scope, broker, &names, &observed) else {
-            return Ok(None);
-        };
-        work.steps().for_each(|step| observed.advance(step));
-        self.foresee(active, &mut work, broker, &observed);
-        Ok(Some(work))
+        let work = self.decide_targeted(active, scope, broker, &names, &observed);
+        Ok(work.map(|work| (work, observed)))
     }
 
     fn decide_targeted(
@@ -76,7 +73,7 @@ impl Lane {
         let mut decisions = Vec::new();
         for (index, entry) in active.iter().enumerate().skip(scope.from).filter(|(_, entry)| entry.is_open())
         {
-            let Task::Maintain(task) = &entry.job.task else { return None };
+            let Task::Maintain(task) = &entry.task else { return None };
             let decision = decide(task, &entry.inventory, &BTreeSet::new(), view);
             if !stands(&decision, &entry.inventory, names) {
                 return None;
@@ -88,22 +85,6 @@ impl Lane {
             work.take(index, &mut active[index], decision, scope.turns);
         }
         Some(work)
-    }
-}
-
-impl Lane {
-    /// What will be true once all is written: another look, which takes longer than
-    /// the writes, would show nothing else. The next poll looks all the same.
-    fn foresee(&self, active: &[Active], work: &mut Work, broker: &KnownBroker, observed: &Observed) {
-        let policies = PolicyIndex::new(&observed.policies, observed.operator_policies.as_deref());
-        let view = View { broker, observed, policies: &policies, claims: &self.shared.claims };
-        work.foresee(|index, inventory| match &active[index].job.task {
-            Task::Maintain(task) => {
-                let decision = decide(task, inventory, &BTreeSet::new(), view);
-                (!decision.act).then_some(decision.maintained)
-            }
-            Task::Remove(_) => None,
-        });
     }
 }
 

@@ -53,7 +53,7 @@ pub(crate) async fn measure(
     cluster
         .set_secret("topology", broker.plain_secret(), json!({"rabbitmq.com/topology-operator": "true"}))
         .await?;
-    let running = Running::start(&directory, &cluster.namespace)?;
+    let mut running = Running::start(&directory, &cluster.namespace)?;
     tokio::time::sleep(Duration::from_secs(5)).await;
     let apis: Vec<Api<DynamicObject>> = KINDS
         .iter()
@@ -67,10 +67,11 @@ pub(crate) async fn measure(
     let began = Instant::now();
     let waits = apis.iter().zip(KINDS).map(|(api, (_, _, each))| all_ready(api, chains * each));
     let ready = async {
-        tokio::time::timeout(PATIENCE, futures::future::try_join_all(waits))
-            .await
-            .map_err(|_| "never Ready")??;
-        Ok(began.elapsed())
+        tokio::select! {
+            ready = futures::future::try_join_all(waits) => ready.map(|_| began.elapsed()).map_err(Into::into),
+            ended = running.ended() => Err(ended),
+            () = tokio::time::sleep(PATIENCE) => Err("never Ready".into()),
+        }
     };
     let (created, ready) = futures::join!(create(&apis, chains, vhost), ready);
     created?;
@@ -209,6 +210,17 @@ impl Running {
             .stderr(std::fs::File::create(log)?)
             .spawn()?;
         Ok(Self(child))
+    }
+
+    /// Waits until it ends by itself, which it should not.
+    async fn ended(&mut self) -> crate::Error {
+        loop {
+            match self.0.try_wait() {
+                Ok(None) => tokio::time::sleep(Duration::from_secs(1)).await,
+                Ok(Some(status)) => return format!("the topology operator has ended: {status}").into(),
+                Err(error) => return error.into(),
+            }
+        }
     }
 }
 

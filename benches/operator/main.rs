@@ -20,9 +20,10 @@ use std::process::ExitCode;
 use table::{Figure, Verdict};
 
 /// Whatever goes wrong ends the run with its text.
-pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;
+pub(crate) type Result<T> = std::result::Result<T, Error>;
 
-const USAGE: &str = "figures: apply100 apply1000 vhosts restart idle edit delete anchor; none means all.
+const USAGE: &str = "figures: apply100 anchor apply1000 restart idle edit vhosts delete; none means all.
 restart, idle and edit need apply1000 and bring it with them.";
 
 #[tokio::main]

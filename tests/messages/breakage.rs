@@ -14,8 +14,8 @@ use redrive::topology::names::OWNER_EXCHANGE;
 use rstest::rstest;
 
 use crate::lab::{
-    Act, Audit, Broker, Consumer, DEAD_LETTER_PATIENCE, Lab, PATIENCE, Publisher, Seen, busy, eventually,
-    full, ids,
+    Act, Audit, Broker, Consumer, Control, DEAD_LETTER_PATIENCE, Lab, Lateness, PATIENCE, Publisher, Seen,
+    eventually, full, ids,
 };
 
 const DELAY: Duration = Duration::from_millis(300);
@@ -103,11 +103,13 @@ struct Outcome {
     deletion: (Instant, Instant),
     /// How many wait to be dead-lettered.
     held: usize,
+    control: Lateness,
 }
 
 /// Publishes steadily, deletes one part in the middle, and waits until all that
 /// still exists has come to its end.
 async fn travel(lab: &Lab, part: &Part, count: usize) -> Outcome {
+    let control = Control::start(lab).await;
     let repair = lab.repair(Duration::from_millis(200), usize::MAX);
     let consumer = Consumer::start(lab, "orders", 50, |_| Act::Reject);
     let publisher = Publisher::new(lab.connect().await).await.expect("a publisher");
@@ -138,7 +140,7 @@ async fn travel(lab: &Lab, part: &Part, count: usize) -> Outcome {
     }
     println!("{part}: {:.1} s, {ended} ended, {held} held back", took.as_secs_f32());
     assert_eq!(lab.troubles(), Vec::<String>::new(), "after the loss of {part}");
-    Outcome { audit, deliveries: consumer.by_id(), deletion, held }
+    Outcome { audit, deliveries: consumer.by_id(), deletion, held, control: control.read() }
 }
 
 /// Waits until all messages have ended, or until nothing moves any more: those
@@ -169,9 +171,10 @@ async fn come_to_rest(lab: &Lab, count: usize, patience: Duration) -> (usize, us
 }
 
 /// Whether a lost message can only have been inside the queue that was deleted.
-fn was_inside(queue: &str, walk: &[Seen], (asked, confirmed): (Instant, Instant)) -> bool {
+fn was_inside(queue: &str, walk: &[Seen], outcome: &Outcome) -> bool {
     let Some(last) = walk.last() else { return false };
-    let slack = Duration::from_millis(200 * busy());
+    let (asked, confirmed) = outcome.deletion;
+    let slack = Duration::from_millis(200) + outcome.control.between(last.at, confirmed.max(last.at) + DELAY);
     let came_before = last.at <= confirmed + slack;
     let still_there = last.at + DELAY + slack >= asked;
     match queue {
@@ -187,6 +190,9 @@ async fn lose(version: &str, part: Part) -> String {
     let lab = Lab::new(Broker::of_version(version), "breakage", LADDER).await;
     let outcome = travel(&lab, &part, 60).await;
     let mut findings = Vec::new();
+    if outcome.deliveries.len() != 60 {
+        findings.push(format!("{} of 60 were delivered", outcome.deliveries.len()));
+    }
     for (id, walk) in &outcome.deliveries {
         if walk.len() > TIERS + 1 {
             findings.push(format!("{id} loops: {} deliveries", walk.len()));
@@ -199,7 +205,7 @@ async fn lose(version: &str, part: Part) -> String {
     let lost = outcome.audit.lost();
     let is_inside = |id: &&str| {
         let walk = outcome.deliveries.get(*id).map(Vec::as_slice).unwrap_or_default();
-        matches!(&part, Part::Queue(queue) if was_inside(queue, walk, outcome.deletion))
+        matches!(&part, Part::Queue(queue) if was_inside(queue, walk, &outcome))
     };
     let (inside, elsewhere): (Vec<&str>, Vec<&str>) = lost.into_iter().partition(is_inside);
     // A dead letter held back from a queue that was deleted looks as if it had been inside.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rstest::rstest;
 
-use crate::lab::{Act, Audit, Broker, Consumer, Lab, PATIENCE, Publisher, assert_delay, ids};
+use crate::lab::{Act, Audit, Broker, Consumer, Control, Lab, PATIENCE, Publisher, ids};
 
 const LADDER: &str = "
 source:
@@ -23,6 +23,7 @@ async fn a_burst_spreads_over_the_shards_and_waits_within_the_percentage(
     #[values("43", "40")] version: &str,
 ) {
     let lab = Lab::new(Broker::of_version(version), "jitter", LADDER).await;
+    let control = Control::start(&lab).await;
     let consumer = Consumer::start(&lab, "orders", 100, |_| Act::Reject);
     let publisher = Publisher::new(lab.connect().await).await.expect("a publisher");
     let all = ids(200);
@@ -31,13 +32,15 @@ async fn a_burst_spreads_over_the_shards_and_waits_within_the_percentage(
     lab.holds("orders.dlq", 200, PATIENCE).await;
 
     let mut shares: BTreeMap<String, usize> = BTreeMap::new();
-    for walk in consumer.by_id().values() {
+    let (walks, control) = (consumer.by_id(), control.read());
+    assert_eq!(walks.len(), 200, "every message was delivered");
+    for walk in walks.values() {
         assert_eq!(walk.len(), 3);
         for (tier, pair) in walk.windows(2).enumerate() {
             let queue = pair[1].header("x-last-death-queue").expect("where it waited");
             let shard = queue.strip_prefix(&format!("orders.retry.{tier}.s")).expect("a shard of its tier");
             let delay = DELAYS[shard.parse::<usize>().expect("a number")];
-            assert_delay(pair[1].at - pair[0].at, delay, &queue);
+            control.assert_delay(pair[0].at, pair[1].at, delay, &queue);
             *shares.entry(queue).or_default() += 1;
         }
     }

@@ -8,8 +8,8 @@ use redrive::topology::plan::Step;
 use rstest::rstest;
 
 use crate::lab::{
-    Act, Audit, Broker, Consumer, DEAD_LETTER_PATIENCE, Lab, PATIENCE, Publisher, Seen, assert_delay, full,
-    id, ids,
+    Act, Audit, Broker, Consumer, Control, DEAD_LETTER_PATIENCE, Lab, PATIENCE, Publisher, Seen, full, id,
+    ids,
 };
 
 fn spec(queue: &str, rest: &str) -> String {
@@ -29,17 +29,22 @@ source:
 async fn the_longest_ladder_of_thirty_two_tiers_is_walked_to_its_end(#[values("43", "40")] version: &str) {
     let longest = spec("", "retry: {backoff: {initial: 100ms, factor: 1, steps: 32}}");
     let lab = Lab::new(Broker::of_version(version), "longest", &longest).await;
+    let control = Control::start(&lab).await;
     let consumer = Consumer::start(&lab, "orders", 50, |_| Act::Reject);
     let publisher = Publisher::new(lab.connect().await).await.expect("a publisher");
     let all = ids(20);
     publisher.send_all("shop", "orders.created", &all).await;
     lab.holds("orders.dlq", 20, PATIENCE).await;
-    for walk in consumer.by_id().values() {
+    let (walks, control) = (consumer.by_id(), control.read());
+    assert_eq!(walks.len(), 20, "every message was delivered");
+    for (id, walk) in &walks {
         let ways: Vec<&str> = walk.iter().map(|seen| seen.exchange.as_str()).collect();
         let returns: Vec<String> = (0..32).map(|tier| format!("orders.return.{tier}")).collect();
         assert_eq!(ways[0], "shop");
         assert_eq!(ways[1..], returns);
-        assert_delay(walk[32].at - walk[0].at, 3200, &walk[0].id);
+        for (tier, pair) in walk.windows(2).enumerate() {
+            control.assert_delay(pair[0].at, pair[1].at, 100, &format!("{id} in tier {tier}"));
+        }
     }
     let mut audit = Audit::of(&all);
     audit.found("orders.dlq", &lab.drain("orders.dlq").await);
@@ -55,7 +60,9 @@ async fn a_message_sent_to_the_queue_directly_is_retried_as_well(#[values("43", 
     let publisher = Publisher::new(lab.connect().await).await.expect("a publisher");
     publisher.send_all("", "orders", &ids(10)).await;
     lab.holds("orders.dlq", 10, PATIENCE).await;
-    for walk in consumer.by_id().values() {
+    let walks = consumer.by_id();
+    assert_eq!(walks.len(), 10, "every message was delivered");
+    for walk in walks.values() {
         let ways: Vec<&str> = walk.iter().map(|seen| seen.exchange.as_str()).collect();
         assert_eq!(ways, ["", "orders.return.0", "orders.return.1"]);
         assert!(walk.iter().all(|seen| seen.routing_key == "orders"));
@@ -83,7 +90,13 @@ async fn numbers_in_policies_change_under_load_and_nothing_is_lost_or_doubled(
     }
     lab.holds("orders.dlq", 1000, PATIENCE).await;
     drop(repair);
-    assert!(consumer.by_id().values().all(|walk| walk.len() == 3));
+    let walks = consumer.by_id();
+    assert_eq!(walks.len(), 1000, "every message was delivered");
+    assert!(walks.values().all(|walk| walk.len() == 3));
+    assert_eq!(lab.troubles(), Vec::<String>::new());
+    let observed = lab.management.snapshot(&lab.vhost).await.expect("a snapshot");
+    let longest = observed.policies.iter().map(|policy| policy.definition.get("max-length").cloned());
+    assert!(longest.flatten().any(|length| length == Arg::from(100_019)), "{:?}", observed.policies);
     let mut audit = Audit::of(&all);
     audit.found("orders.dlq", &lab.drain("orders.dlq").await);
     audit.assert_exactly_once();
@@ -187,7 +200,9 @@ async fn a_source_that_its_application_declares_has_the_same_ladder(
     let all = ids(50);
     publisher.send_all("shop", "orders.created", &all).await;
     lab.holds("orders.dlq", 50, PATIENCE).await;
-    for walk in consumer.by_id().values() {
+    let walks = consumer.by_id();
+    assert_eq!(walks.len(), 50, "every message was delivered");
+    for walk in walks.values() {
         let ways: Vec<&str> = walk.iter().map(|seen| seen.exchange.as_str()).collect();
         assert_eq!(ways, ["shop", "orders.return.0", "orders.return.1"]);
     }

@@ -1,12 +1,11 @@
 //! The library rabbitkit on the topology of `examples/rabbitkit.yaml`.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::lab::{Audit, Broker, Lab, PATIENCE, Publisher, Python, assert_delay, ids};
+use crate::lab::{Audit, Broker, Control, Lab, PATIENCE, Publisher, Python, ids};
 
 /// The `spec` of the example, with other delays where given.
 fn example(delays: Option<Value>) -> String {
@@ -57,6 +56,7 @@ async fn rabbitkit_retries_through_our_queues_and_gives_up_into_our_dlq(
 ) {
     let spec = example(Some(json!(["1s", "1s", "2s", "3s"])));
     let lab = Lab::new(Broker::of_version(version), "rabbitkit", &spec).await;
+    let control = Control::start(&lab).await;
     let app = app(&lab, mode, "1,1,2,3", 50);
     let publisher = Publisher::new(lab.connect().await).await.expect("a publisher");
     let all = ids(10);
@@ -69,11 +69,12 @@ async fn rabbitkit_retries_through_our_queues_and_gives_up_into_our_dlq(
         walks.entry(id).or_default().push((retries, line["at"].as_f64().expect("a time")));
     }
     assert_eq!(walks.len(), 10);
+    let control = control.read();
     for (id, walk) in &walks {
         let retries: Vec<u64> = walk.iter().map(|(retries, _)| *retries).collect();
         assert_eq!(retries, [0, 1, 2, 3, 4], "{id}");
         for (pair, delay) in walk.windows(2).zip([1000, 1000, 2000, 3000]) {
-            assert_delay(Duration::from_secs_f64(pair[1].1 - pair[0].1), delay, id);
+            control.assert_delay_unix(pair[0].1, pair[1].1, delay, id);
         }
     }
     lab.holds("payments.queue.dlq", 10, PATIENCE).await;

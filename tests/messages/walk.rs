@@ -7,7 +7,9 @@ use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldArray, FieldTable};
 use rstest::rstest;
 
-use crate::lab::{Act, Audit, Broker, Consumer, Lab, Publisher, Seen, assert_delay, id, ids};
+use crate::lab::{
+    Act, Audit, Broker, Consumer, Control, Lab, Lateness, PATIENCE, Publisher, Seen, id, ids, own_headers,
+};
 
 /// A ladder of three tiers, with a place for where the numbers go.
 fn ladder(settings: &str) -> String {
@@ -28,14 +30,33 @@ settings: {settings}
 const POLICY: &str = "{policy: {}}";
 const ARGUMENTS: &str = "{arguments: {}}";
 
+/// Numbers stand where the settings say, and nowhere else.
+async fn assert_settings(lab: &Lab, settings: &str) {
+    let observed = lab.management.snapshot(&lab.vhost).await.expect("a snapshot");
+    let argument = observed.queues["orders"].arguments.contains_key("x-delivery-limit");
+    let expected = if settings == ARGUMENTS { (true, 0) } else { (false, 2) };
+    assert_eq!((argument, observed.policies.len()), expected, "{settings}");
+}
+
 /// Checks the waits between the deliveries of one message, and where it came from.
-fn assert_walk(deliveries: &[Seen], delays: &[u64]) {
+fn assert_walk(deliveries: &[Seen], delays: &[u64], control: &Lateness) {
     let first = &deliveries[0];
     assert_eq!(first.exchange, "shop");
+    assert_eq!(deliveries.len(), delays.len() + 1, "deliveries of {}", first.id);
     for (tier, pair) in deliveries.windows(2).enumerate() {
-        assert_delay(pair[1].at - pair[0].at, delays[tier], &format!("{} in tier {tier}", first.id));
+        control.assert_delay(pair[0].at, pair[1].at, delays[tier], &format!("{} in tier {tier}", first.id));
         assert_eq!(pair[1].exchange, format!("orders.return.{tier}"), "the way of {}", first.id);
+        let waited_in = format!("orders.retry.{tier}");
+        assert_eq!(pair[1].header("x-last-death-queue"), Some(waited_in), "the way of {}", first.id);
     }
+}
+
+/// Everything that a producer wrote is as it was.
+fn assert_unchanged(seen: &Seen, sent: &BasicProperties, what: &str) {
+    let but_headers = |properties: &BasicProperties| properties.clone().with_headers(FieldTable::default());
+    assert_eq!(but_headers(&seen.properties), but_headers(sent), "{} {what}", seen.id);
+    assert_eq!(seen.own_headers(), own_headers(sent), "{} {what}", seen.id);
+    assert_eq!(seen.body, crate::lab::body_of(&seen.id), "{} {what}", seen.id);
 }
 
 fn longest_excess(walks: &BTreeMap<String, Vec<Seen>>, delays: &[u64]) -> Duration {
@@ -43,6 +64,13 @@ fn longest_excess(walks: &BTreeMap<String, Vec<Seen>>, delays: &[u64]) -> Durati
         |pair: &[Seen], delay: &u64| (pair[1].at - pair[0].at).saturating_sub(Duration::from_millis(*delay));
     let walks = walks.values().flat_map(|walk| walk.windows(2).zip(delays));
     walks.map(|(pair, delay)| excess(pair, delay)).max().unwrap_or_default()
+}
+
+async fn publish(lab: &Lab, all: &[String], properties: impl Fn(&str) -> BasicProperties) {
+    let publisher = Publisher::new(lab.connect().await).await.expect("a publisher");
+    let sent = all.iter().map(|id| publisher.send("shop", "orders.created", id, properties(id)));
+    let confirmed = futures::future::try_join_all(sent).await.expect("confirmations");
+    assert!(confirmed.iter().all(|confirmed| *confirmed), "the broker took all messages");
 }
 
 #[rstest]
@@ -54,22 +82,31 @@ async fn a_message_that_always_fails_waits_in_each_tier_in_order_and_ends_in_the
 ) {
     let delays = [400, 800, 1600];
     let lab = Lab::new(Broker::of_version(version), "walk", &ladder(settings)).await;
+    assert_settings(&lab, settings).await;
     lab.other_queue("audit", "shop", "orders.*").await;
+    let control = Control::start(&lab).await;
     let consumer = Consumer::start(&lab, "orders", 50, move |_| verb);
-    let publisher = Publisher::new(lab.connect().await).await.expect("a publisher");
     let all = ids(100);
-    publisher.send_all("shop", "orders.created", &all).await;
-    consumer.sees(400).await;
-    lab.holds("orders.dlq", 100, Duration::from_secs(10)).await;
+    publish(&lab, &all, properties).await;
+    lab.holds("orders.dlq", 100, PATIENCE).await;
 
-    let walks = consumer.by_id();
+    let (walks, control) = (consumer.by_id(), control.read());
+    assert_eq!(walks.len(), 100, "every message was delivered");
     for walk in walks.values() {
-        assert_eq!(walk.len(), 4, "{} was tried four times", walk[0].id);
-        assert_walk(walk, &delays);
+        assert_walk(walk, &delays, &control);
+        for (attempt, seen) in walk.iter().enumerate() {
+            assert_unchanged(seen, &properties(&seen.id), &format!("at {attempt}"));
+            assert_eq!(seen.routing_key, "orders.created", "{} at {attempt}", seen.id);
+        }
     }
     println!("{version} {settings} {verb:?}: at most {:?} later", longest_excess(&walks, &delays));
+    let dead = lab.drain("orders.dlq").await;
+    for seen in &dead {
+        assert_unchanged(seen, &properties(&seen.id), "in the DLQ");
+        assert_eq!(seen.routing_key, "orders.created", "{} in the DLQ", seen.id);
+    }
     let mut audit = Audit::of(&all);
-    audit.found("orders.dlq", &lab.drain("orders.dlq").await);
+    audit.found("orders.dlq", &dead);
     audit.assert_exactly_once();
     let mut subscriber = Audit::of(&all);
     subscriber.found("audit", &lab.drain("audit").await);
@@ -84,42 +121,59 @@ async fn a_client_that_publishes_to_the_tiers_itself_gets_each_message_back_afte
 ) {
     let spec = ladder(settings).replace("retry: {", "retry: {mode: Application, ");
     let lab = Lab::new(Broker::of_version(version), "application", &spec).await;
-    let publisher = Publisher::new(lab.connect().await).await.expect("a publisher");
-    let all = ids(40);
-    for (tier, delay) in [400, 800, 1600].into_iter().enumerate() {
-        let start = std::time::Instant::now();
-        publisher.send_all("", &format!("orders.retry.{tier}"), &all).await;
-        let consumer = Consumer::start(&lab, "orders", 50, |_| Act::Ack);
-        consumer.sees(40).await;
-        for seen in consumer.seen() {
-            assert_delay(seen.at - start, delay, &format!("{} in tier {tier}", seen.id));
-            assert_eq!((seen.exchange.as_str(), seen.routing_key.as_str()), ("", "orders"));
+    assert_settings(&lab, settings).await;
+    lab.other_queue("audit", "shop", "orders.*").await;
+    let control = Control::start(&lab).await;
+    // A client library counts the attempts, and gives up by rejecting.
+    let script = |seen: &Seen| if seen.before < 3 { Act::Retry(seen.before) } else { Act::Reject };
+    let consumer = Consumer::start(&lab, "orders", 50, script);
+    let all = ids(100);
+    publish(&lab, &all, properties).await;
+    lab.holds("orders.dlq", 100, PATIENCE).await;
+
+    let (walks, control) = (consumer.by_id(), control.read());
+    assert_eq!(walks.len(), 100, "every message was delivered");
+    for (id, walk) in &walks {
+        let ways: Vec<(&str, &str)> =
+            walk.iter().map(|seen| (seen.exchange.as_str(), seen.routing_key.as_str())).collect();
+        assert_eq!(
+            ways,
+            [("shop", "orders.created"), ("", "orders"), ("", "orders"), ("", "orders")],
+            "{id}"
+        );
+        for (tier, pair) in walk.windows(2).enumerate() {
+            let (delay, waited_in) = ([400, 800, 1600][tier], format!("orders.retry.{tier}"));
+            control.assert_delay(pair[0].at, pair[1].at, delay, &format!("{id} in tier {tier}"));
+            assert_eq!(pair[1].header("x-last-death-queue"), Some(waited_in), "the way of {id}");
         }
-        let mut audit = Audit::of(&all);
-        audit.ended("acknowledged", consumer.acknowledged());
-        audit.assert_exactly_once();
+        for (attempt, seen) in walk.iter().enumerate() {
+            assert_unchanged(seen, &properties(id), &format!("at {attempt}"));
+        }
     }
-    // The client gives up by rejecting.
-    publisher.send_all("shop", "orders.created", &all).await;
-    let _consumer = Consumer::start(&lab, "orders", 50, |_| Act::Reject);
-    lab.holds("orders.dlq", 40, Duration::from_secs(10)).await;
+    let dead = lab.drain("orders.dlq").await;
+    dead.iter().for_each(|seen| assert_unchanged(seen, &properties(&seen.id), "in the DLQ"));
     let mut audit = Audit::of(&all);
-    audit.found("orders.dlq", &lab.drain("orders.dlq").await);
+    audit.found("orders.dlq", &dead);
     audit.assert_exactly_once();
+    let mut subscriber = Audit::of(&all);
+    subscriber.found("audit", &lab.drain("audit").await);
+    subscriber.assert_exactly_once();
 }
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_message_that_succeeds_at_the_third_attempt_is_done(#[values("43", "40")] version: &str) {
     let lab = Lab::new(Broker::of_version(version), "third", &ladder(POLICY)).await;
+    let control = Control::start(&lab).await;
     let script = |seen: &Seen| if seen.before == 2 { Act::Ack } else { Act::Reject };
     let consumer = Consumer::start(&lab, "orders", 50, script);
     let publisher = Publisher::new(lab.connect().await).await.expect("a publisher");
     let all = ids(50);
     publisher.send_all("shop", "orders.created", &all).await;
     consumer.sees(150).await;
+    let control = control.read();
     for walk in consumer.by_id().values() {
-        assert_walk(walk, &[400, 800]);
+        assert_walk(walk, &[400, 800], &control);
     }
     let mut audit = Audit::of(&all);
     audit.ended("acknowledged", consumer.acknowledged());
@@ -129,7 +183,8 @@ async fn a_message_that_succeeds_at_the_third_attempt_is_done(#[values("43", "40
     assert!(lab.counts().await.values().all(|count| *count == 0), "nothing is left");
 }
 
-fn all_properties() -> BasicProperties {
+/// Properties of every kind, but those that change a message's way.
+fn properties(id: &str) -> BasicProperties {
     let text = |text: &str| AMQPValue::LongString(text.into());
     let mut headers = FieldTable::default();
     headers.insert("tenant".into(), text("acme"));
@@ -137,10 +192,8 @@ fn all_properties() -> BasicProperties {
     let nested = FieldArray::from(vec![AMQPValue::Boolean(true), AMQPValue::Double(0.5)]);
     headers.insert("nested".into(), AMQPValue::FieldArray(nested));
     headers.insert("x-of-our-own".into(), text("kept"));
-    headers.insert("CC".into(), AMQPValue::FieldArray(FieldArray::from(vec![text("big.vip")])));
-    headers.insert("BCC".into(), AMQPValue::FieldArray(FieldArray::from(vec![text("secret.vip")])));
     BasicProperties::default()
-        .with_message_id(id(0).as_str().into())
+        .with_message_id(id.into())
         .with_content_type("application/json".into())
         .with_content_encoding("identity".into())
         .with_headers(headers)
@@ -154,34 +207,40 @@ fn all_properties() -> BasicProperties {
         .with_cluster_id("unused".into())
 }
 
+fn with_header(properties: &BasicProperties, name: &str, value: AMQPValue) -> BasicProperties {
+    let mut headers = properties.headers().clone().unwrap_or_default();
+    headers.insert(name.into(), value);
+    properties.clone().with_headers(headers)
+}
+
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_retried_message_differs_by_nothing_but_its_exchange(#[values("43", "40")] version: &str) {
-    let lab = Lab::new(Broker::of_version(version), "whole", &ladder(POLICY)).await;
+async fn a_retried_message_differs_by_nothing_but_its_exchange(
+    #[values("43", "40")] version: &str,
+    #[values(POLICY, ARGUMENTS)] settings: &str,
+) {
+    let lab = Lab::new(Broker::of_version(version), "whole", &ladder(settings)).await;
     lab.other_queue("vip", "shop", "*.vip").await;
+    let control = Control::start(&lab).await;
     let consumer = Consumer::start(&lab, "orders", 50, |_| Act::Reject);
-    let publisher = Publisher::new(lab.connect().await).await.expect("a publisher");
     let user = lab.broker.endpoint.credentials.username.as_str();
-    let properties = || all_properties().with_user_id(user.into());
-    let sent = properties().with_expiration("60000".into());
-    assert!(publisher.send("shop", "orders.created", &id(0), sent.clone()).await.expect("a confirmation"));
-    lab.holds("orders.dlq", 1, Duration::from_secs(15)).await;
+    let keys = |key: &str| AMQPValue::FieldArray(FieldArray::from(vec![AMQPValue::LongString(key.into())]));
+    let stays = with_header(&properties(&id(0)).with_user_id(user.into()), "CC", keys("big.vip"));
+    let expires = stays.clone().with_expiration("60000".into());
+    let sent = with_header(&expires, "BCC", keys("secret.vip"));
+    publish(&lab, &ids(1), |_| sent.clone()).await;
+    lab.holds("orders.dlq", 1, PATIENCE).await;
 
     let deliveries = consumer.seen();
     assert_eq!(deliveries.len(), 4, "CC and BCC bring no further copies");
-    assert_walk(&deliveries, &[400, 800, 1600]);
+    assert_walk(&deliveries, &[400, 800, 1600], &control.read());
     let dead = lab.drain("orders.dlq").await;
-    let own = deliveries[0].own_headers();
-    assert!(own.contains_key("CC") && !own.contains_key("BCC"), "the broker hides BCC: {own:?}");
+    assert_eq!(dead.len(), 1);
     for (attempt, seen) in deliveries.iter().chain(&dead).enumerate() {
-        // The broker takes the expiration off, so that the message can't die early in a tier.
-        let expected = if attempt == 0 { sent.clone() } else { properties() };
-        let but_headers =
-            |properties: &BasicProperties| properties.clone().with_headers(FieldTable::default());
-        assert_eq!(but_headers(&seen.properties), but_headers(&expected), "at {attempt}");
-        assert_eq!(seen.own_headers(), own, "at {attempt}");
+        // The broker hides BCC, and takes the expiration off when the message dies first, so that
+        // it can't die early in a tier.
+        assert_unchanged(seen, if attempt == 0 { &expires } else { &stays }, &format!("at {attempt}"));
         assert_eq!(seen.routing_key, "orders.created");
-        assert_eq!(seen.body, crate::lab::body_of(&id(0)));
     }
     assert_eq!(lab.drain("vip").await.len(), 1, "the other subscriber got it once");
 }

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use futures::StreamExt;
 use lapin::message::Delivery;
 use lapin::options::{
-    BasicAckOptions, BasicConsumeOptions, BasicGetOptions, BasicNackOptions, BasicQosOptions,
-    BasicRejectOptions,
+    BasicAckOptions, BasicConsumeOptions, BasicGetOptions, BasicNackOptions, BasicPublishOptions,
+    BasicQosOptions, BasicRejectOptions, ConfirmSelectOptions,
 };
 use lapin::types::{AMQPValue, FieldTable};
-use lapin::{BasicProperties, Connection};
+use lapin::{BasicProperties, Channel, Confirmation, Connection};
 use redrive::broker::amqp;
 use tokio::time::timeout;
 
@@ -34,6 +34,9 @@ pub(crate) enum Act {
     NackRequeue,
     /// Closes the connection with the message unsettled, and comes back.
     Crash,
+    /// Publishes it to the tier of this number, and acknowledges it: what a client library does
+    /// in mode Application.
+    Retry(usize),
     /// Keeps it.
     Hold,
 }
@@ -78,19 +81,24 @@ impl Seen {
 
     /// Headers but those that the broker stamps itself.
     pub(crate) fn own_headers(&self) -> BTreeMap<String, AMQPValue> {
-        let stamped = |name: &str| {
-            ["x-death", "x-first-death-", "x-last-death-", "x-delivery-count", "x-acquired-count"]
-                .iter()
-                .any(|prefix| name.starts_with(prefix))
-        };
-        let headers = self.properties.headers().clone().unwrap_or_default();
-        headers
-            .inner()
-            .iter()
-            .filter(|(name, _)| !stamped(name.as_str()))
-            .map(|(name, value)| (name.to_string(), value.clone()))
-            .collect()
+        own_headers(&self.properties)
     }
+}
+
+/// Headers but those that the broker stamps itself.
+pub(crate) fn own_headers(properties: &BasicProperties) -> BTreeMap<String, AMQPValue> {
+    let stamped = |name: &str| {
+        ["x-death", "x-first-death-", "x-last-death-", "x-delivery-count", "x-acquired-count"]
+            .iter()
+            .any(|prefix| name.starts_with(prefix))
+    };
+    let headers = properties.headers().clone().unwrap_or_default();
+    headers
+        .inner()
+        .iter()
+        .filter(|(name, _)| !stamped(name.as_str()))
+        .map(|(name, value)| (name.to_string(), value.clone()))
+        .collect()
 }
 
 type Script = dyn Fn(&Seen) -> Act + Send + Sync;
@@ -191,13 +199,14 @@ async fn consume(
 ) -> lapin::Result<()> {
     let setup = async {
         let channel = connection.create_channel().await?;
+        channel.confirm_select(ConfirmSelectOptions::default()).await?;
         channel.basic_qos(prefetch, BasicQosOptions::default()).await?;
         let options = BasicConsumeOptions::default();
         let consumer = channel.basic_consume(queue.into(), "".into(), options, FieldTable::default()).await?;
         Ok::<_, lapin::Error>((channel, consumer))
     };
     let Ok(ready) = timeout(SETUP, setup).await else { return Ok(()) };
-    let (_channel, mut consumer) = ready?;
+    let (channel, mut consumer) = ready?;
     while let Some(delivery) = consumer.next().await {
         let delivery = delivery?;
         let mut seen = Seen::new(
@@ -212,10 +221,14 @@ async fn consume(
         seen.act = script(&seen);
         let act = seen.act;
         record.lock().expect("no panic").push(seen);
-        if act == Act::Crash {
-            return Ok(());
+        match act {
+            Act::Crash => return Ok(()),
+            // Beside the others, as the confirmation takes its time. What fails stays unsettled.
+            Act::Retry(tier) => {
+                drop(tokio::spawn(retry(channel.clone(), format!("{queue}.retry.{tier}"), delivery)));
+            }
+            other => settle(delivery, other).await?,
         }
-        settle(delivery, act).await?;
     }
     Ok(())
 }
@@ -228,8 +241,18 @@ async fn settle(delivery: Delivery, act: Act) -> lapin::Result<()> {
         Act::Requeue => delivery.reject(BasicRejectOptions { requeue: true }).await.map(|_| ()),
         Act::Nack => delivery.nack(nack(false)).await.map(|_| ()),
         Act::NackRequeue => delivery.nack(nack(true)).await.map(|_| ()),
-        Act::Crash | Act::Hold => Ok(()),
+        Act::Crash | Act::Hold | Act::Retry(_) => Ok(()),
     }
+}
+
+/// Lets go of a message only once the broker has it in its next queue.
+async fn retry(channel: Channel, tier: String, delivery: Delivery) -> lapin::Result<()> {
+    let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
+    let (body, properties) = (&delivery.data, delivery.properties.clone());
+    let confirm =
+        channel.basic_publish("".into(), tier.as_str().into(), options, body, properties).await?.await?;
+    assert!(matches!(confirm, Confirmation::Ack(None)), "the broker took it into {tier}");
+    settle(delivery, Act::Ack).await
 }
 
 /// Takes and acknowledges all that is ready.

@@ -5,6 +5,7 @@ mod audit;
 mod broker;
 mod client;
 mod consumer;
+mod control;
 mod operator;
 mod publisher;
 mod turn;
@@ -27,13 +28,14 @@ pub(crate) use audit::Audit;
 pub(crate) use broker::{Broker, variable};
 
 pub(crate) use client::{Python, development, full};
-pub(crate) use consumer::{Act, Consumer, Seen};
+pub(crate) use consumer::{Act, Consumer, Seen, own_headers};
+pub(crate) use control::{Control, Lateness};
 pub(crate) use operator::Operator;
 pub(crate) use publisher::{Publisher, body_of, id, ids};
 pub(crate) use turn::Turn;
 
 /// How long anything may take that is not a delay under test.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How long dead letters may wait after what they waited for was repaired: the
 /// broker tries again every three minutes.
@@ -85,11 +87,7 @@ impl Lab {
         let facts = management.overview().await.expect("a broker").facts;
         let pipeline = pipeline(spec);
         assert_eq!(check_broker(&pipeline, &facts), [], "the broker can do what the pipeline asks");
-        let status = broker.call(Method::PUT, &format!("vhosts/{vhost}"), Some(json!({}))).await;
-        assert_eq!(status, 201, "the vhost {vhost} is new");
-        let user = &broker.endpoint.credentials.username;
-        let all = json!({"configure": ".*", "write": ".*", "read": ".*"});
-        broker.call(Method::PUT, &format!("permissions/{vhost}/{user}"), Some(all)).await;
+        make_vhost(&broker, &vhost).await;
         let version = facts.version;
         let operator = Operator::new(management.clone(), &vhost, facts, pipeline);
         let observer = connect(&broker, &vhost).await;
@@ -233,41 +231,37 @@ impl Drop for Lab {
                     eprintln!("{vhost}: {name} holds {:?}", queue.totals);
                 }
             }
-            broker.call(Method::DELETE, &format!("vhosts/{vhost}"), None).await
+            delete_vhost(&broker, &vhost).await;
         };
-        // The test's own runtime may be on its way out.
-        let thread = std::thread::spawn(|| {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.expect("a runtime").block_on(clean)
-        });
-        let _ = thread.join();
+        block_on(clean);
     }
+}
+
+/// Makes a vhost that the administrator may use.
+async fn make_vhost(broker: &Broker, vhost: &str) {
+    let status = broker.call(Method::PUT, &format!("vhosts/{vhost}"), Some(json!({}))).await;
+    assert_eq!(status, 201, "the vhost {vhost} is new");
+    let user = &broker.endpoint.credentials.username;
+    let all = json!({"configure": ".*", "write": ".*", "read": ".*"});
+    broker.call(Method::PUT, &format!("permissions/{vhost}/{user}"), Some(all)).await;
+}
+
+async fn delete_vhost(broker: &Broker, vhost: &str) {
+    broker.call(Method::DELETE, &format!("vhosts/{vhost}"), None).await;
+}
+
+/// Runs to the end what a guard leaves to do: the test's own runtime may be on its way out.
+fn block_on(work: impl Future<Output = ()> + Send + 'static) {
+    let thread = std::thread::spawn(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.expect("a runtime").block_on(work);
+    });
+    let _ = thread.join();
 }
 
 async fn connect(broker: &Broker, vhost: &str) -> lapin::Connection {
     let connection = amqp::connect(&broker.endpoint, &Broker::guard(), vhost, "messages").await;
     connection.expect("an AMQP connection")
-}
-
-/// Checks a wait: at most 10 percent and half a second longer than the delay, and
-/// never shorter, but for what clocks and confirmations differ by. A machine that
-/// has more to do than it has cores is given that many times the half second.
-pub(crate) fn assert_delay(waited: Duration, delay: u64, what: &str) {
-    let millis = u64::try_from(waited.as_millis()).expect("a short time");
-    let slack = 500 * busy();
-    assert!(
-        (delay * 9 / 10..=delay * 11 / 10 + slack).contains(&millis),
-        "{what} waited {millis} ms where {delay} ms are wanted"
-    );
-}
-
-/// How many times more there was to do in the last minute than the cores can.
-pub(crate) fn busy() -> u64 {
-    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    let load: f64 = load.split(' ').next().and_then(|load| load.parse().ok()).unwrap_or_default();
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let times = (1..100).take_while(|times| load > (cores * times) as f64).count();
-    1.max(times as u64)
 }
 
 /// A task that ends with its owner.

@@ -28,6 +28,8 @@ pub(crate) struct Round {
     pub(crate) left: Vec<String>,
     /// What stands in the way.
     pub(crate) blocked: Vec<String>,
+    /// What was there and is gone.
+    pub(crate) missing: Vec<String>,
     /// Queues that wait to be proven empty.
     pub(crate) draining: Vec<String>,
 }
@@ -61,6 +63,7 @@ impl Operator {
         let mut round = Round {
             blocked: found.plan.blocked.iter().map(ToString::to_string).collect(),
             draining: found.plan.draining.clone(),
+            missing: found.missing.iter().map(ToString::to_string).collect(),
             ..Round::default()
         };
         let (now, later) = found.plan.steps.split_at(most.min(found.plan.steps.len()));

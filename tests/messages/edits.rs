@@ -1,5 +1,6 @@
 //! The pipeline is edited while messages travel, and the operator dies after every step.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -70,26 +71,36 @@ impl Load {
     }
 
     /// Stops producing, waits until every message has ended and nothing drains any
-    /// more, and accounts for every message.
-    async fn finish(self, lab: &Lab, repair: Background, most_deliveries: usize, what: &str) {
+    /// more, and accounts for every message. Returns in which queues messages waited.
+    async fn finish(
+        mut self,
+        lab: &Lab,
+        repair: Background,
+        most_deliveries: usize,
+        what: &str,
+    ) -> BTreeSet<String> {
         let all = self.ended(lab, &["orders.dlq"]).await;
         lab.settled(CALM).await;
         drop(repair);
         let dead = self.audit(lab, &all, &["orders.dlq"]).await;
         println!("{what}: {} messages, {dead} dead", all.len());
-        let most = self.consumer.by_id().values().map(Vec::len).max();
+        let walks = self.consumer.by_id();
+        assert_eq!(walks.len(), all.len(), "every message was delivered");
+        let most = walks.values().map(Vec::len).max();
         assert!(most <= Some(most_deliveries), "no message loops: {most:?} deliveries");
+        let retried = walks.values().filter(|walk| walk.len() > 1).count();
+        assert!(retried * 10 > all.len(), "{retried} of {} were retried", all.len());
+        walks.values().flatten().filter_map(|seen| seen.header("x-last-death-queue")).collect()
     }
 
     /// Stops producing and waits until as many messages have ended, for so long that
     /// what has not is lost. Returns all that were published.
-    async fn ended(&self, lab: &Lab, graves: &[&str]) -> Vec<String> {
+    async fn ended(&mut self, lab: &Lab, graves: &[&str]) -> Vec<String> {
         self.stop.store(true, Ordering::Relaxed);
-        eventually(PATIENCE, "the producer stops", async || {
-            if self.producer.is_finished() { Ok(()) } else { Err("it does not".to_owned()) }
-        })
-        .await;
+        let stopped = tokio::time::timeout(PATIENCE, &mut self.producer).await;
+        stopped.expect("the producer stops").expect("the broker took all messages");
         let all = ids(self.published.load(Ordering::Relaxed));
+        assert!(all.len() >= 200, "{} messages are no load", all.len());
         let start = Instant::now();
         loop {
             let mut ended = self.consumer.acknowledged().len();
@@ -175,7 +186,13 @@ async fn edits_under_load_lose_and_double_nothing(
         edit(&lab, &variant(wanted)).await;
         tokio::time::sleep(Duration::from_secs(2)).await;
     }
-    load.finish(&lab, repair, 5, &format!("{version} {kind}, {steps} steps a look")).await;
+    let waited = load.finish(&lab, repair, 5, &format!("{version} {kind}, {steps} steps a look")).await;
+    // An edited delay, an added tier, a removed one that is there again, and a new first one.
+    for queue in
+        ["orders.retry.0", "orders.retry.1", "orders.retry.1.g2", "orders.retry.3", "orders.retry.0.g2"]
+    {
+        assert!(waited.contains(queue), "messages waited in {queue}: {waited:?}");
+    }
     assert_eq!(objects(&lab).await, before, "the old generations are gone");
 }
 
@@ -267,7 +284,7 @@ async fn another_dlq_under_load_gets_each_message_once(
     let retry = if mode == "None" { "mode: None" } else { "delays: [100ms]" };
     let named = |name: &str| spec(retry) + &format!("deadLetter: {{name: '{{queue}}.{name}'}}\n");
     let lab = Lab::new(Broker::of_version(version), "dead", &named("dlq")).await;
-    let load = Load::start(&lab).await;
+    let mut load = Load::start(&lab).await;
     let repair = lab.repair(Duration::from_millis(20), steps);
     for name in ["graves", "dlq", "tombs", "dlq"] {
         edit(&lab, &named(name)).await;

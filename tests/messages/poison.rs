@@ -23,6 +23,12 @@ deadLetter:
 const LIMIT: usize = 3;
 const TIERS: usize = 3;
 
+/// The same, with numbers as arguments instead of policies, or in another mode.
+fn ladder(mode: &str, settings: &str) -> String {
+    let mode = LADDER.replace("retry: {", &format!("retry: {{mode: {mode}, "));
+    format!("{mode}settings: {settings}\n")
+}
+
 /// How often a message may fail by a crash before the crash that ends it: in one
 /// stay, or on 4.3 over the whole walk, where rejections count as well.
 fn crashes_allowed(lab: &Lab) -> usize {
@@ -47,15 +53,22 @@ fn with_headers(id: &str, headers: &[(&str, &str)]) -> BasicProperties {
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_message_that_always_crashes_its_consumer_ends_in_quarantine(#[values("43", "40")] version: &str) {
-    let lab = Lab::new(Broker::of_version(version), "crash", LADDER).await;
+async fn a_message_that_always_crashes_its_consumer_ends_in_quarantine(
+    #[values("43", "40")] version: &str,
+    #[values("Broker", "Application")] mode: &str,
+    #[values("{policy: {}}", "{arguments: {}}")] settings: &str,
+) {
+    let lab = Lab::new(Broker::of_version(version), "crash", &ladder(mode, settings)).await;
+    // In mode Application a message that is retried is a new one, so the limit is for each stay.
+    let allowed = if mode == "Application" { LIMIT } else { crashes_allowed(&lab) };
     let consumer = Consumer::start(&lab, "orders", 1, |_| Act::Crash);
     publish(&lab, 2, Publisher::properties).await;
     lab.holds("orders.dlq.quarantine.poison", 2, PATIENCE).await;
     for id in ids(2) {
-        assert_eq!(consumer.of(&id).len(), crashes_allowed(&lab) + 1, "deliveries of {id}");
+        assert_eq!(consumer.of(&id).len(), allowed + 1, "deliveries of {id}");
     }
     let found = lab.drain("orders.dlq.quarantine.poison").await;
+    assert_eq!(found.len(), 2);
     assert!(found.iter().all(|dead| dead.header("x-last-death-reason").as_deref() == Some("delivery_limit")));
     let mut audit = Audit::of(&ids(2));
     audit.found("quarantine", &found);
@@ -75,6 +88,7 @@ async fn a_message_that_crashes_within_the_limit_in_every_stay_still_walks_the_w
     let consumer = Consumer::start(&lab, "orders", 1, script);
     publish(&lab, 1, Publisher::properties).await;
     lab.holds("orders.dlq", 1, PATIENCE).await;
+    assert_eq!(lab.ready("orders.dlq.quarantine.poison").await, 0);
     let exchanges: Vec<String> = consumer.seen().into_iter().map(|seen| seen.exchange).collect();
     let expected = ["shop", "orders.return.0", "orders.return.1", "orders.return.2"];
     let expected: Vec<&str> = expected.into_iter().flat_map(|exchange| [exchange; LIMIT + 1]).collect();
@@ -98,25 +112,39 @@ async fn a_message_that_begins_to_crash_after_a_retry_ends_in_quarantine(
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_message_that_expires_in_the_source_ends_in_the_dlq(#[values("43", "40")] version: &str) {
-    let spec = LADDER.replace("queue: {name: orders}", "queue: {name: orders, messageTTL: 700ms}");
+async fn a_message_that_expires_in_the_source_ends_in_the_dlq(
+    #[values("43", "40")] version: &str,
+    #[values("Broker", "Application")] mode: &str,
+    #[values("{policy: {}}", "{arguments: {}}")] settings: &str,
+) {
+    let spec =
+        ladder(mode, settings).replace("queue: {name: orders}", "queue: {name: orders, messageTTL: 2s}");
     let lab = Lab::new(Broker::of_version(version), "expired", &spec).await;
     publish(&lab, 5, Publisher::properties).await;
     lab.holds("orders.dlq", 5, PATIENCE).await;
     let dead = lab.drain("orders.dlq").await;
+    let mut audit = Audit::of(&ids(5));
+    audit.found("orders.dlq", &dead);
+    audit.assert_exactly_once();
     assert!(dead.iter().all(|dead| dead.header("x-last-death-reason").as_deref() == Some("expired")));
 
     // The same after a retry: the consumer fails once and is gone.
+    let retry = if mode == "Application" { Act::Retry(0) } else { Act::Reject };
+    let script = move |seen: &Seen| if seen.before == 0 { retry } else { Act::Hold };
+    let consumer = Consumer::start(&lab, "orders", 5, script);
     publish(&lab, 5, Publisher::properties).await;
-    let consumer = Consumer::start(&lab, "orders", 5, |_| Act::Reject);
-    consumer.sees(5).await;
-    lab.holds("orders.retry.0", 5, PATIENCE).await;
+    // What comes back is put back when the consumer goes, and expires.
+    consumer.sees(10).await;
     drop(consumer);
     lab.holds("orders.dlq", 5, PATIENCE).await;
     let dead = lab.drain("orders.dlq").await;
     let end = |dead: &Seen| (dead.header("x-last-death-reason"), dead.header("x-last-death-exchange"));
-    let expected = (Some("expired".to_owned()), Some("orders.return.0".to_owned()));
+    let way = if mode == "Application" { "" } else { "orders.return.0" };
+    let expected = (Some("expired".to_owned()), Some(way.to_owned()));
     assert!(dead.iter().all(|dead| end(dead) == expected), "{:?}", end(&dead[0]));
+    let mut audit = Audit::of(&ids(5));
+    audit.found("orders.dlq", &dead);
+    audit.assert_exactly_once();
 }
 
 #[rstest]
@@ -184,7 +212,14 @@ async fn a_forged_past_changes_no_way(#[values("43", "40")] version: &str) {
     let consumer = Consumer::start(&lab, "orders", 10, |_| Act::Reject);
     publish(&lab, 10, forged).await;
     lab.holds("orders.dlq", 10, PATIENCE).await;
-    for (id, walk) in consumer.by_id() {
+    let walks = consumer.by_id();
+    assert_eq!(walks.len(), 10, "every message was delivered");
+    for (id, walk) in walks {
+        assert_eq!(
+            walk[0].header("x-last-death-exchange").as_deref(),
+            Some("orders.return.2"),
+            "it is forged"
+        );
         let exchanges: Vec<&str> = walk.iter().map(|seen| seen.exchange.as_str()).collect();
         assert_eq!(exchanges, ["shop", "orders.return.0", "orders.return.1", "orders.return.2"], "{id}");
     }

@@ -1,6 +1,6 @@
 //! Nodes of a real cluster of three are killed under load.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -151,6 +151,12 @@ async fn kill_under_load(version: &str, count: usize, victims: &[usize]) {
     let deliveries: usize = consumers.iter().map(Consumer::count).sum();
     println!("{version}: {count} dead in {took:.0?}, {doubled} of them doubled, {deliveries} deliveries");
     audit.assert_at_least_once();
+    let mut attempts: BTreeMap<String, usize> = BTreeMap::new();
+    for seen in consumers.iter().flat_map(Consumer::seen) {
+        *attempts.entry(seen.id).or_default() += 1;
+    }
+    assert_eq!(attempts.len(), count, "every message was delivered");
+    assert!(attempts.values().all(|attempts| *attempts >= 4), "each failed at all of its four attempts");
     assert!(deliveries < count * 5, "none loops");
 }
 

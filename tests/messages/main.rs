@@ -16,5 +16,7 @@ mod limits;
 mod native;
 mod poison;
 mod rabbitkit;
+mod source;
+mod strangers;
 mod trio;
 mod walk;

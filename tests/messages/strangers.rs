@@ -1,0 +1,189 @@
+//! Somebody binds a queue of their own into the chain, or the chain to the source, while
+//! messages travel. Until the next look the broker does as it is told; what is promised is
+//! that the look finds it and takes it away, and that no message is lost by either.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures::StreamExt;
+use redrive::topology::desired;
+use redrive::topology::generations::Generations;
+use redrive::topology::model::{Args, Binding, Destination};
+use redrive::topology::plan::Step;
+use rstest::rstest;
+
+use crate::lab::{Act, Audit, Broker, Consumer, Lab, PATIENCE, Publisher, eventually, id, ids};
+
+const LADDER: &str = "
+source:
+  queue: {name: orders}
+  exchange: {name: shop, type: topic}
+  bindings: [{exchange: shop, routingKey: orders.*}]
+retry: {delays: [300ms, 300ms]}
+deadLetter:
+  quarantine: [{category: schema, headers: {x-opt-category: schema}}]
+";
+
+/// The tiers of `LADDER`.
+const TIERS: usize = 2;
+
+/// Exchanges that no message of a whole chain reaches.
+const UNREACHED: [&str; 3] = ["orders.dlx.alt", "orders.dlx.fallback", "orders.dlx.rest"];
+
+/// A binding without arguments: a headers exchange sends everything there, too.
+fn stranger(exchange: &str, queue: &str) -> Binding {
+    let destination = Destination::Queue(queue.to_owned());
+    Binding { source: exchange.to_owned(), destination, routing_key: String::new(), arguments: Args::new() }
+}
+
+/// Every exchange that is the pipeline's alone.
+async fn exchanges(lab: &Lab) -> Vec<String> {
+    let operator = lab.operator.lock().await;
+    let wanted = desired::build(&operator.pipeline, &operator.facts, &Generations::default());
+    let closed = wanted.exchanges.into_iter().filter(|exchange| exchange.closed);
+    closed.map(|exchange| exchange.exchange.name).collect()
+}
+
+/// Publishes the messages of these numbers, one after the other.
+async fn travel(publisher: &Publisher, numbers: std::ops::Range<usize>) {
+    for number in numbers {
+        publisher.send_all("shop", "orders.created", &[id(number)]).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Binds a queue to one exchange in the middle of sixty messages, and looks after forty.
+async fn bind_a_spy(version: &str, exchange: String) -> String {
+    let lab = Lab::new(Broker::of_version(version), "spy", LADDER).await;
+    lab.other_queue("spy", "shop", "never").await;
+    let consumer = Consumer::start(&lab, "orders", 50, |_| Act::Reject);
+    let publisher = Publisher::new(lab.connect().await).await.expect("a publisher");
+    let binding = stranger(&exchange, "spy");
+
+    travel(&publisher, 0..20).await;
+    lab.management.bind(&lab.vhost, &binding).await.expect("bound");
+    travel(&publisher, 20..40).await;
+    // Long enough for the first of them to pass the whole ladder.
+    consumer.sees(60).await;
+    let plan = lab.operator.lock().await.plan().await.expect("a look");
+    if plan != [Step::Unbind(binding)] {
+        return format!("{version} {exchange}: the look wants {plan:?}");
+    }
+    lab.converge().await;
+    travel(&publisher, 40..60).await;
+
+    let ends = ["orders.dlq", "orders.dlq.quarantine.schema"];
+    let ready = async || {
+        let mut ready = BTreeMap::new();
+        for queue in ends.iter().chain(&["spy"]) {
+            ready.insert((*queue).to_owned(), lab.ready(queue).await);
+        }
+        ready
+    };
+    // The last ones took no other way, so those before them have ended as well.
+    let rest: Vec<String> = ids(60).split_off(40);
+    eventually(PATIENCE, "the last messages come to their end", async || {
+        let walks = consumer.by_id();
+        let done = |id: &&String| walks.get(*id).is_some_and(|walk| walk.len() == TIERS + 1);
+        let done = rest.iter().filter(done).count();
+        if done == rest.len() { Ok(()) } else { Err(format!("{done} did; {:?}", ready().await)) }
+    })
+    .await;
+    eventually(PATIENCE, "nothing is under way", async || {
+        let mut counts = lab.counts().await;
+        counts.retain(|queue, _| queue.starts_with("orders") && !ends.contains(&queue.as_str()));
+        if counts.values().all(|count| *count == 0) { Ok(()) } else { Err(format!("{counts:?}")) }
+    })
+    .await;
+
+    let (mut ours, mut any, mut after) = (Audit::of(&ids(60)), Audit::of(&ids(60)), Audit::of(&rest));
+    for queue in ends {
+        let found = lab.drain(queue).await;
+        ours.found(queue, &found);
+        any.found(queue, &found);
+        after.found(queue, &found.into_iter().filter(|seen| rest.contains(&seen.id)).collect::<Vec<_>>());
+    }
+    let seen_by_the_spy = lab.drain("spy").await;
+    any.found("spy", &seen_by_the_spy);
+    after.found(
+        "spy",
+        &seen_by_the_spy.iter().filter(|seen| rest.contains(&seen.id)).cloned().collect::<Vec<_>>(),
+    );
+    after.assert_exactly_once();
+    any.assert_at_least_once();
+    let longest = consumer.by_id().values().map(Vec::len).max().unwrap_or_default();
+    println!(
+        "{version} {exchange}: {} copies for the spy, {} messages taken from us",
+        seen_by_the_spy.len(),
+        ours.lost().len()
+    );
+    let mut wrong = Vec::new();
+    if !ours.doubled().is_empty() {
+        wrong.push(format!("doubled: {:?}", ours.doubled()));
+    }
+    if longest > TIERS + 1 {
+        wrong.push(format!("{longest} deliveries of one message"));
+    }
+    if seen_by_the_spy.is_empty() != UNREACHED.contains(&exchange.as_str()) {
+        wrong.push(format!("the spy saw {}", seen_by_the_spy.len()));
+    }
+    if wrong.is_empty() { String::new() } else { format!("{version} {exchange}: {}", wrong.join("; ")) }
+}
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_strange_binding_is_found_and_taken_away_and_no_message_is_lost_or_doubled_in_our_queues(
+    #[values("43", "40")] version: &str,
+) {
+    let lab = Lab::new(Broker::of_version(version), "strangers", LADDER).await;
+    let exchanges = exchanges(&lab).await;
+    drop(lab);
+    assert_eq!(exchanges.len(), 11, "{exchanges:?}");
+    let bound = futures::stream::iter(exchanges).map(|exchange| bind_a_spy(version, exchange));
+    let findings: Vec<String> =
+        bound.buffer_unordered(6).filter(|found| futures::future::ready(!found.is_empty())).collect().await;
+    assert_eq!(findings, Vec::<String>::new());
+}
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_strange_way_back_to_the_source_leads_in_circles_only_until_the_next_look(
+    #[values("43", "40")] version: &str,
+    #[values("orders.dlx", "orders.dlx.ladder", "orders.dlx.first")] exchange: &str,
+) {
+    let lab = Lab::new(Broker::of_version(version), "circle", LADDER).await;
+    let consumer = Consumer::start(&lab, "orders", 10, |_| Act::Reject);
+    let publisher = Publisher::new(lab.connect().await).await.expect("a publisher");
+    let binding = stranger(exchange, "orders");
+    lab.management.bind(&lab.vhost, &binding).await.expect("bound");
+    let all = ids(10);
+    publisher.send_all("shop", "orders.created", &all).await;
+    consumer.sees(100).await;
+    let plan = lab.operator.lock().await.plan().await.expect("a look");
+    assert_eq!(plan, [Step::Unbind(binding)]);
+    lab.converge().await;
+    // What went round ends now, as often as it was copied; nothing that failed is lost.
+    eventually(PATIENCE, "nothing is under way", async || {
+        let mut counts = lab.counts().await;
+        counts.remove("orders.dlq");
+        let dead = lab.ready("orders.dlq").await;
+        if dead >= all.len() && counts.values().all(|count| *count == 0) {
+            Ok(())
+        } else {
+            Err(format!("{dead} dead, {counts:?}"))
+        }
+    })
+    .await;
+    let mut audit = Audit::of(&all);
+    audit.found("orders.dlq", &lab.drain("orders.dlq").await);
+    audit.assert_at_least_once();
+
+    let before = consumer.count();
+    let more: Vec<String> = (100..110).map(id).collect();
+    publisher.send_all("shop", "orders.created", &more).await;
+    lab.holds("orders.dlq", more.len(), PATIENCE).await;
+    let mut audit = Audit::of(&more);
+    audit.found("orders.dlq", &lab.drain("orders.dlq").await);
+    audit.assert_exactly_once();
+    assert_eq!(consumer.count() - before, more.len() * (TIERS + 1), "only the new ones were delivered");
+}

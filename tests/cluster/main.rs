@@ -12,6 +12,7 @@ mod create;
 mod deletion;
 mod drift;
 mod edits;
+mod external;
 mod faults;
 mod kill;
 mod leftovers;

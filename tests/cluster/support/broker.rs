@@ -6,7 +6,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::{Client, Method, StatusCode, Url};
 use serde_json::{Value, json};
 
-use super::variable;
+use super::{eventually, variable};
 
 /// The management API with an administrator's rights.
 #[derive(Clone)]
@@ -38,9 +38,19 @@ impl Broker {
 
     /// One call; names are encoded, the answer is null where there is none.
     pub(crate) async fn call(&self, method: Method, path: &[&str], body: Value) -> (StatusCode, Value) {
+        self.call_with(method, path, "?disable_stats=true", body).await
+    }
+
+    async fn call_with(
+        &self,
+        method: Method,
+        path: &[&str],
+        query: &str,
+        body: Value,
+    ) -> (StatusCode, Value) {
         let path: Vec<String> =
             path.iter().map(|name| utf8_percent_encode(name, NON_ALPHANUMERIC).to_string()).collect();
-        let url = format!("http://{}/api/{}?disable_stats=true", self.address, path.join("/"));
+        let url = format!("http://{}/api/{}{query}", self.address, path.join("/"));
         let mut request = self.http.request(method, url).basic_auth(&self.user, Some(&self.password));
         if !body.is_null() {
             request = request.json(&body);
@@ -174,6 +184,17 @@ impl Broker {
             let answer = self.post(&["exchanges", vhost, "amq.default", "publish"], body).await;
             assert_eq!(answer["routed"], true, "{queue}");
         }
+    }
+
+    /// Waits until the policy whose name ends so applies to a queue, and returns what it sets there.
+    pub(crate) async fn effective_policy(&self, vhost: &str, queue: &str, name: &str) -> Value {
+        eventually(&format!("{queue} has the policy {name}"), async || {
+            // Without statistics 4.0 leaves the policy out.
+            let (_, found) = self.call_with(Method::GET, &["queues", vhost, queue], "", Value::Null).await;
+            let applies = found["policy"].as_str().is_some_and(|policy| policy.ends_with(name));
+            if applies { Ok(found["effective_policy_definition"].clone()) } else { Err(found.to_string()) }
+        })
+        .await
     }
 
     /// Takes all messages out of a queue.

@@ -1,6 +1,7 @@
 //! Jitter: a tier's messages spread over its shards, and each waits within the percentage.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use rstest::rstest;
 
@@ -27,7 +28,10 @@ async fn a_burst_spreads_over_the_shards_and_waits_within_the_percentage(
     let consumer = Consumer::start(&lab, "orders", 100, |_| Act::Reject);
     let publisher = Publisher::new(lab.connect().await).await.expect("a publisher");
     let all = ids(200);
-    publisher.send_all("shop", "orders.created", &all).await;
+    for some in all.chunks(10) {
+        publisher.send_all("shop", "orders.created", some).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
     consumer.sees(600).await;
     lab.holds("orders.dlq", 200, PATIENCE).await;
 

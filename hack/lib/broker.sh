@@ -222,10 +222,6 @@ rabbit_ctl() {
 
 broker_up() {
     local version=$1
-    if external_broker "$version"; then
-        say "broker $version: using $(uri_without_password "REDRIVE_BROKER_${version}_URI")"
-        return 0
-    fi
     broker_cache "$version"
     step "RabbitMQ ${version:0:1}.${version:1} is ready at 127.0.0.1:$(broker_port "$version" amqp)" rabbit_start "$version"
 }

@@ -2,25 +2,42 @@
 # The commands that are about all parts at once.
 
 cmd_up() {
-    local what=${1:-all} start
+    local what=${1:-all} start parts part ours=()
     case $what in
-        kube | node | brokers | all) ;;
+        kube) parts=(kubernetes) ;;
+        node) parts=(node) ;;
+        brokers) parts=(broker_43 broker_40) ;;
+        all) parts=(node broker_43 broker_40) ;;
         *) die "usage: hack/dev up [kube|node|brokers|all]" ;;
     esac
     start=$(now_ms)
+    for part in "${parts[@]}"; do
+        if part_is_external "$part"; then
+            say "$(part_says "$part")"
+        else
+            ours+=("$part")
+        fi
+    done
+    if [ ${#ours[@]} -eq 0 ]; then
+        say "nothing is left to start"
+        return 0
+    fi
     machine_require
     lock_name
     settings_claim_slot
     mkdir -p "$LOGS" "$STATE/run" "$CACHE"
     # Packages first: apt-get cannot run twice at the same time.
     machine_packages curl=curl jq=jq ip=iproute2
-    case $what in
-        kube) up_together kubernetes ;;
-        node) up_together node ;;
-        brokers) up_together broker_43 broker_40 ;;
-        all) up_together node broker_43 broker_40 ;;
-    esac
+    up_together "${ours[@]}"
     say "'$NAME' is up ($(since "$start")); for the tests: eval \"\$($HACK/dev env)\""
+}
+
+# What the environment names instead of a part of ours.
+part_says() {
+    case $1 in
+        broker_*) echo "broker ${1#broker_}: using $(uri_without_password "REDRIVE_BROKER_${1#broker_}_URI")" ;;
+        *) echo "Kubernetes: using $REDRIVE_KUBECONFIG" ;;
+    esac
 }
 
 # Each of these is a pipeline that runs beside the others, as they share nothing.
@@ -59,9 +76,9 @@ packages_together() {
     local pipeline
     for pipeline in "$@"; do
         case $pipeline in
-            kubernetes | node) external_kube || machine_packages_kube ;;&
-            node) external_kube || machine_packages_node ;;
-            broker_*) external_broker "${pipeline#broker_}" || machine_packages_brokers ;;
+            kubernetes | node) machine_packages_kube ;;&
+            node) machine_packages_node ;;
+            broker_*) machine_packages_brokers ;;
         esac
     done
 }
@@ -134,7 +151,7 @@ status_external() {
 cmd_status() {
     local version node
     STATUS_ALL_RUN=1
-    if [ -z "$SLOT" ]; then
+    if [ -z "$SLOT" ] && ! all_is_external node broker_43 broker_40; then
         say "'$NAME' was never started: hack/dev up"
         exit 1
     fi
@@ -159,7 +176,7 @@ cmd_status() {
                 "broker-$version" rabbit_is_ready "$version"
         fi
     done
-    if version=$(trio_version); then
+    if [ -n "$SLOT" ] && version=$(trio_version); then
         for node in $TRIO; do
             status_line "$node" "${version:0:1}.${version:1}" "127.0.0.1:$(broker_port "$node" amqp)" \
                 "$node" rabbit_is_ready "$node"
@@ -215,7 +232,7 @@ export_line() {
 env_external_broker() {
     local http=REDRIVE_BROKER_$1_URI amqp=REDRIVE_BROKER_$1_AMQP_URI
     export_line "$http" "${!http}"
-    [ -z "${!amqp:-}" ] || export_line "$amqp" "${!amqp}"
+    export_line "$amqp" "${!amqp}"
 }
 
 env_trio() {

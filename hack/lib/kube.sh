@@ -151,10 +151,6 @@ kube_has_service_account() {
 }
 
 kube_up() {
-    if external_kube; then
-        say "Kubernetes: using $REDRIVE_KUBECONFIG"
-        return 0
-    fi
     machine_packages_kube
     kube_cache
     mkdir -p "$STATE/kube"

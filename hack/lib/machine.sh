@@ -14,7 +14,7 @@ machine_require() {
         printf '  - %s\n' "${missing[@]}"
         cat <<'TEXT'
 
-With Docker and kind the same tests run against containers:
+With Docker and kind, demo and tests run against containers:
 
   docker run -d --name redrive-43 -p 5673:5672 -p 15673:15672 \
       -e RABBITMQ_DEFAULT_USER=redrive -e RABBITMQ_DEFAULT_PASS=redrive rabbitmq:4.3-management
@@ -32,6 +32,9 @@ With Docker and kind the same tests run against containers:
   export REDRIVE_BROKER_43_AMQP_URI=amqp://redrive:redrive@127.0.0.1:5673
   export REDRIVE_BROKER_40_URI=http://redrive:redrive@127.0.0.1:15674
   export REDRIVE_BROKER_40_AMQP_URI=amqp://redrive:redrive@127.0.0.1:5674
+
+Then the same command again, in the same shell. (make test leaves out what kills nodes of a
+cluster of three there: only nodes of hack/dev can be killed.)
 TEXT
     } >&2
     exit 1

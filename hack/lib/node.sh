@@ -242,9 +242,6 @@ node_start() {
 }
 
 node_up() {
-    if external_kube; then
-        return 0
-    fi
     machine_packages_node
     step "node $NODE_NAME is ready" node_start
 }

@@ -143,6 +143,36 @@ external_broker() {
     [ -n "${!uri:-}" ] && [[ " ${REDRIVE_DEV_OURS:-} " != *" ${!uri} "* ]]
 }
 
+# part_is_external kubernetes|node|broker_VERSION
+part_is_external() {
+    case $1 in
+        broker_*) external_broker "${1#broker_}" ;;
+        *) external_kube ;;
+    esac
+}
+
+all_is_external() {
+    local part
+    for part in "$@"; do
+        part_is_external "$part" || return 1
+    done
+}
+
+# Half a name would fail much later, and say less.
+external_require() {
+    local version uri amqp
+    for version in $BROKER_VERSIONS; do
+        uri=REDRIVE_BROKER_${version}_URI
+        amqp=REDRIVE_BROKER_${version}_AMQP_URI
+        if external_broker "$version" && [ -z "${!amqp:-}" ]; then
+            die "$uri names a broker, but $amqp is missing: amqp://USER:PASS@HOST:PORT"
+        fi
+    done
+    if external_kube && [ ! -r "$REDRIVE_KUBECONFIG" ]; then
+        die "REDRIVE_KUBECONFIG=$REDRIVE_KUBECONFIG can't be read"
+    fi
+}
+
 # lock_name serialises everything that starts or stops parts of one name. The
 # lock lies beside the state, as `clean` removes the state.
 lock_name() {

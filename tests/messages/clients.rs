@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use rstest::rstest;
 use serde_json::Value;
 
-use crate::lab::{Audit, Broker, Lab, PATIENCE, Publisher, Python, ids};
+use crate::lab::{Audit, Broker, Control, Lab, PATIENCE, Publisher, Python, ids};
 
 const LADDER: &str = "
 source:
@@ -60,6 +60,7 @@ const OUTCOMES: [(&str, usize, &str); 6] = [
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_outcome_of_amqp_1_0_leads_where_it_says(#[values("43", "40")] version: &str) {
     let lab = Lab::new(Broker::of_version(version), "amqp10", LADDER).await;
+    let control = Control::start(&lab).await;
     let publisher = Publisher::new(lab.connect().await).await.expect("a publisher");
     for (outcome, _, _) in OUTCOMES {
         let properties = Publisher::properties(outcome).with_type(outcome.into());
@@ -78,10 +79,19 @@ async fn each_outcome_of_amqp_1_0_leads_where_it_says(#[values("43", "40")] vers
     ];
     let lines =
         Python::start("amqp10_outcomes.py", &arguments.map(|text| text as &str)).lines(PATIENCE).await;
-    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut times: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
     for line in &lines {
-        *counts.entry(text(line, "id")).or_default() += 1;
+        times.entry(text(line, "id")).or_default().push(line["at"].as_f64().expect("a time"));
     }
+    let control = control.read();
+    for (outcome, times) in times.iter().filter(|(_, times)| times.len() > 1) {
+        // What was released comes back at once before it is rejected for the first time.
+        let rejections = &times[times.len() - 3..];
+        for (pair, delay) in rejections.windows(2).zip([300, 500]) {
+            control.assert_delay_unix(pair[0], pair[1], delay, outcome);
+        }
+    }
+    let counts: BTreeMap<&str, usize> = times.iter().map(|(id, times)| (*id, times.len())).collect();
     let expected = OUTCOMES.iter().map(|(outcome, deliveries, _)| (*outcome, *deliveries)).collect();
     assert_eq!(counts, expected);
     for queue in ["orders.dlq", "orders.dlq.quarantine.schema", "orders.dlq.quarantine.poison"] {

@@ -126,6 +126,40 @@ fn names_that_stand_in_each_others_way_are_refused() {
     assert_eq!(problems(free), Vec::<String>::new());
 }
 
+/// Status lists all names, so together they must not become too long for it.
+#[test]
+fn names_that_are_too_long_together_are_refused_with_the_part_that_takes_most() {
+    let bindings = |count: u32, bytes: usize| {
+        with(|spec| {
+            let number = |number: u32| format!("{number:03}{}", "x".repeat(bytes - 3));
+            let bind = |n| SourceBinding { exchange: number(n), routing_key: number(n) };
+            spec.source.bindings = (0..count).map(bind).collect();
+        })
+    };
+    assert_eq!(problems(bindings(64, 255)), Vec::<String>::new());
+    assert_problem(bindings(90, 255), "source.bindings", "for 90 bindings: shorten those, or list fewer");
+    // A quote takes two bytes in JSON.
+    let mut quotes = bindings(64, 255);
+    quotes.source.bindings.iter_mut().for_each(|one| one.routing_key = one.routing_key.replace('x', "\""));
+    assert_problem(quotes, "source.bindings", "64 bindings");
+    let tiers = with(|spec| {
+        spec.delays = Delays::List(vec![1_000; 32]);
+        spec.jitter = Some(Jitter { percent: 10, shards: 2 });
+        spec.retry_template = format!("{{attempt}}{}", "x".repeat(230));
+    });
+    assert_problem(tiers, "retry.naming.template", "for 64 retry queues: shorten those");
+    let categories = with(|spec| {
+        let category = |number: usize| Category {
+            name: format!("c{number}"),
+            reasons: vec!["expired".into()],
+            headers: Args::new(),
+        };
+        spec.dead_letter.template = "d".repeat(200);
+        spec.dead_letter.quarantine = (0..99).map(category).collect();
+    });
+    assert_problem(categories, "deadLetter.quarantine", "for 100 quarantine queues: shorten those");
+}
+
 #[test]
 fn categories_that_could_not_work_are_refused() {
     let category = |reasons: &[&str], header: Option<&str>| {

@@ -6,6 +6,7 @@
 //! random number, and knows neither Kubernetes nor HTTP: the same input always
 //! gives the same plan. A test reads its imports to keep that so.
 
+mod budget;
 pub mod desired;
 pub mod diff;
 pub mod effective;

@@ -9,6 +9,7 @@ mod dead_letter;
 use std::collections::BTreeSet;
 use std::fmt;
 
+use super::budget;
 use super::expand;
 use super::model::QueueType;
 use super::names;
@@ -69,6 +70,7 @@ pub fn validate(identity: Identity, spec: Spec) -> Result<Pipeline, Vec<Problem>
     let tiers = expand::tiers(&spec, &delays, jitter);
     let pipeline = Pipeline { identity, spec, tiers, dlq };
     uses::check_names(&pipeline, &mut problems.0);
+    budget::check(&pipeline, &mut problems.0);
 
     if problems.0.is_empty() { Ok(pipeline) } else { Err(problems.0) }
 }

@@ -39,7 +39,8 @@ fn pipeline_status() -> RetryPipelineStatus {
             "driftPolicy": "Correct", "deletionPolicy": "Retain",
         },
         "inventory": [
-            {"kind": "Queue", "name": "orders.queue.retry.0", "generation": 2, "state": "Created"},
+            {"kind": "Queue", "state": "Created", "generation": 2, "names": ["orders.queue.retry.0"]},
+            {"kind": "Binding", "state": "Adopted", "exchange": "orders", "routingKeys": ["", "created"]},
         ],
         "clientContract": [{
             "name": "orders.queue", "type": "quorum",

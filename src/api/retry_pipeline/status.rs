@@ -1,7 +1,8 @@
 //! What the operator reports about a pipeline.
 //!
-//! Bounded everywhere: the largest allowed pipeline, with the longest names, has a status of about
-//! 135 kB, and 33 kB more with all its replays; etcd takes 1.5 MiB.
+//! Bounded everywhere: the largest allowed pipeline has a status below 64 KiB, a change under way
+//! included, and its replays add up to 30 kB more; etcd takes 1.5 MiB. The checks of the
+//! specification see to that: `topology::budget`.
 
 use std::collections::BTreeMap;
 
@@ -45,8 +46,8 @@ pub struct RetryPipelineStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effective: Option<Effective>,
 
-    /// What this pipeline has declared on the broker. Deletion touches only what stands here and
-    /// carries our marker.
+    /// What this pipeline has declared on the broker, grouped. Deletion touches only what stands
+    /// here and carries our marker.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 512), extend("x-kubernetes-list-type" = "atomic"))]
     pub inventory: Vec<InventoryEntry>,
@@ -174,24 +175,33 @@ pub struct EffectiveReplayPolicy {
     pub audit: AuditLevel,
 }
 
-/// One object on the broker that belongs to a pipeline.
+/// Objects on the broker that belong to a pipeline and differ in their names alone.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct InventoryEntry {
     /// Queue, Exchange, Policy or Binding.
     pub kind: ObjectKind,
-    /// Its name; for a binding of the work queue, the exchange's.
-    #[schemars(length(max = 1_024))]
-    pub name: String,
-    /// A binding's routing key.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 255))]
-    pub routing_key: Option<String>,
-    /// The generation of a migrated queue or exchange; the first one has none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub generation: Option<i64>,
     /// Intended (about to be declared), Created (by us) or Adopted (it was there).
     pub state: InventoryState,
+    /// The generation of migrated queues or exchanges; the first one has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<i64>,
+    /// The names of queues, exchanges or policies.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 512),
+        inner(length(max = 1_024)),
+        extend("x-kubernetes-list-type" = "atomic")
+    )]
+    pub names: Vec<String>,
+    /// For bindings of the work queue: the exchange.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 255))]
+    pub exchange: Option<String>,
+    /// For bindings of the work queue: the routing keys.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 128), inner(length(max = 255)), extend("x-kubernetes-list-type" = "atomic"))]
+    pub routing_keys: Vec<String>,
 }
 
 /// The kind of an object on the broker.
@@ -310,7 +320,7 @@ pub enum DriftAction {
 #[serde(rename_all = "camelCase")]
 pub struct ReplayRecord {
     /// The DlqReplay's name.
-    #[schemars(length(max = 253))]
+    #[schemars(length(max = 63))]
     pub name: String,
     /// The hash of its immutable spec.
     #[schemars(length(max = 64))]

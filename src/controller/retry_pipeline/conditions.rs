@@ -13,7 +13,7 @@ use crate::topology::plan::{Blocked, BlockedBy};
 use crate::topology::validate::Unsupported;
 
 /// The longest message of a condition that we write, in bytes.
-const MAX_MESSAGE: usize = 1_024;
+pub(super) const MAX_MESSAGE: usize = 1_024;
 
 /// How many obstacles one message names.
 const NAMED: usize = 4;

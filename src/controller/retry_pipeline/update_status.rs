@@ -1,5 +1,8 @@
 //! The status of a pipeline: made from what was applied, written only when it differs.
 
+#[cfg(test)]
+mod size;
+
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};

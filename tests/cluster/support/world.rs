@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{Namespace, Secret};
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
-use redrive::api::RetryPipeline;
+use redrive::api::{InventoryEntry, RetryPipeline};
 use redrive::controller::{self, Settings};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -328,5 +328,11 @@ pub(crate) fn describe(pipeline: &RetryPipeline) -> String {
 pub(crate) fn inventory(pipeline: &RetryPipeline, state: &str) -> Vec<String> {
     let entries = pipeline.status.iter().flat_map(|status| &status.inventory);
     let with_state = entries.filter(|entry| format!("{:?}", entry.state) == state);
-    with_state.map(|entry| format!("{:?} {}", entry.kind, entry.name)).collect()
+    let text = |entry: &InventoryEntry| {
+        let (kind, exchange) = (entry.kind, entry.exchange.clone().unwrap_or_default());
+        let names = entry.names.iter().map(move |name| format!("{kind:?} {name}"));
+        let keys = entry.routing_keys.iter().map(move |_| format!("{kind:?} {exchange}"));
+        names.chain(keys).collect::<Vec<_>>()
+    };
+    with_state.flat_map(text).collect()
 }

@@ -93,6 +93,7 @@ impl Vhost {
             adopt: true,
             proven_empty: &BTreeSet::new(),
             contested: &BTreeMap::new(),
+            edited: true,
         });
         assert_eq!(difference.plan.blocked, []);
         for planned in difference.plan.steps {

@@ -63,6 +63,7 @@ fn a_thousand_settled_pipelines_are_compared_in_far_less_than_a_millisecond_each
             adopt: false,
             proven_empty: &proven_empty,
             contested: &contested,
+            edited: false,
         });
         assert!(diff.plan.is_empty(), "{}", diff.plan);
     }

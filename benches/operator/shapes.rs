@@ -110,6 +110,7 @@ fn plan(object: &RetryPipeline, facts: &BrokerFacts) -> Result<Plan> {
         adopt: false,
         proven_empty: &BTreeSet::new(),
         contested: &BTreeMap::new(),
+        edited: true,
     });
     Ok(comparison.plan)
 }

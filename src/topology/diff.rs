@@ -5,6 +5,7 @@
 //! marker does not show to be ours is ever changed or deleted.
 
 mod bindings;
+mod edits;
 mod mismatch;
 mod objects;
 mod policies;
@@ -43,6 +44,9 @@ pub struct Context<'a> {
     pub proven_empty: &'a BTreeSet<String>,
     /// Names that an older claim than ours takes, with whose it is.
     pub contested: &'a BTreeMap<ObjectKey, String>,
+    /// Whether the specification is another one than that which was carried out last,
+    /// or none was yet.
+    pub edited: bool,
 }
 
 /// The result of a comparison.
@@ -92,8 +96,11 @@ pub fn diff(context: &Context<'_>) -> Diff {
         unequal: BTreeSet::new(),
         inflow: Vec::new(),
         forgotten: Vec::new(),
+        refusals: edits::Refusals::new(),
     };
     differ.contested(&desired);
+    differ.refuse_ownership();
+    differ.refuse_lost_tiers(&desired);
     differ.check_policies(&desired);
     differ.owner_exchange();
     for exchange in &desired.exchanges {
@@ -124,6 +131,8 @@ struct Differ<'a> {
     /// The user's bindings that are missing, with their key.
     inflow: Vec<(ObjectKey, Binding)>,
     forgotten: Vec<ObjectKey>,
+    /// What the specification asks for and can't have.
+    refusals: edits::Refusals,
 }
 
 impl Differ<'_> {
@@ -168,17 +177,25 @@ impl Differ<'_> {
         gone.into_iter().filter(|key| wanted.contains(key) || in_use(key)).collect()
     }
 
-    /// Withholds everything where somebody else's rights or a dangerous policy
-    /// stand against the first write.
+    /// Withholds everything where the edit is refused, or where somebody else's rights
+    /// or a dangerous policy stand against the first write.
     fn finish(mut self, desired: Desired) -> Diff {
         self.bind_inflow();
+        let edit_refused = !self.refusals.is_empty();
+        if edit_refused {
+            // What else an edit would need is for the one that replaces it.
+            let needs =
+                |blocked: &Blocked| matches!(blocked.by, BlockedBy::Missing | BlockedBy::PolicyConflict);
+            self.plan.blocked.retain(|blocked| !needs(blocked));
+            self.plan.blocked.extend(edits::describe(std::mem::take(&mut self.refusals)));
+        }
         let conflict = self.plan.blocked.iter().any(|blocked| blocked.by == BlockedBy::Conflict);
         let first_time = !self.context.inventory.values().any(|record| record.state != State::Intended);
         let refused = |blocked: &Blocked| {
             matches!(blocked.by, BlockedBy::PolicyShadowed | BlockedBy::PolicyConflict)
                 || (blocked.by == BlockedBy::Missing && blocked.object.starts_with("queue "))
         };
-        if conflict || (first_time && self.plan.blocked.iter().any(refused)) {
+        if edit_refused || conflict || (first_time && self.plan.blocked.iter().any(refused)) {
             self.plan.steps.clear();
             self.plan.draining.clear();
             self.inventory = self.context.inventory.clone();

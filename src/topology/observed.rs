@@ -6,7 +6,7 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::model::{Args, Binding, Destination, Exchange, Policy, Queue, QueueType};
+use super::model::{Arg, Args, Binding, Destination, Exchange, Policy, Queue, QueueType};
 use super::plan::Step;
 
 /// Version and abilities of a broker.
@@ -71,6 +71,15 @@ impl Totals {
 }
 
 impl ObservedQueue {
+    /// Whether its arguments lead dead letters straight to a queue, as those of a retry
+    /// queue in mode Application do.
+    #[must_use]
+    pub fn leads_to(&self, queue: &str) -> bool {
+        let is =
+            |key: &str, text: &str| matches!(self.arguments.get(key), Some(Arg::Str(found)) if found == text);
+        is("x-dead-letter-exchange", "") && is("x-dead-letter-routing-key", queue)
+    }
+
     /// A queue that was declared a moment ago.
     fn fresh(queue: &Queue) -> Self {
         let mut arguments = queue.arguments.clone();

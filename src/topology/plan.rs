@@ -160,6 +160,8 @@ pub struct PlannedStep {
 /// Why something that is wanted is not done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum BlockedBy {
+    /// The edit would need a migration that Redrive does not do yet.
+    NotSupportedYet,
     /// Somebody else owns the object, or it exists and nobody said to adopt it.
     Conflict,
     /// The object exists with settings that can't be changed.
@@ -170,8 +172,6 @@ pub enum BlockedBy {
     PolicyConflict,
     /// Something must exist and does not.
     Missing,
-    /// The change would need a migration that Redrive does not do yet.
-    NotSupportedYet,
 }
 
 /// Something that is wanted and not done.

@@ -48,7 +48,7 @@ async fn check_size(purpose: &str, length: usize, retry: Value) {
     let parts: Vec<String> = status.as_object().unwrap().iter().map(part).collect();
     println!("{purpose}: {} bytes: {parts:#?}", bytes(&status));
     assert!(bytes(&status) < MOST, "{} bytes: {parts:#?}", bytes(&status));
-    assert!(bytes(&status) > MOST / 2, "{} bytes: {parts:#?}", bytes(&status));
+    assert!(bytes(&status) > MOST / 3, "{} bytes: {parts:#?}", bytes(&status));
 
     world.proxy.forget();
     world.create(world.manifest("longer", most_of_all(2 * length, &retry))).await;
@@ -57,7 +57,7 @@ async fn check_size(purpose: &str, length: usize, retry: Value) {
     assert!(text.contains("spec.retry.naming.template: ") && text.contains("64 retry queues"), "{text}");
     assert!(text.contains("bytes in its status") && text.contains("shorten"), "{text}");
     assert_eq!(verdict(&pipeline, "Stalled"), "True InvalidSpec");
-    assert_eq!(world.proxy.writes(), Vec::<String>::new());
+    assert!(world.proxy.writes().is_empty(), "{:#?}", world.proxy.writes());
     world.leave().await;
 }
 

@@ -87,6 +87,8 @@ pub struct Lab {
     pub adopt: bool,
     pub proven_empty: BTreeSet<String>,
     pub contested: BTreeMap<ObjectKey, String>,
+    /// What was carried out last.
+    pub applied: Option<Spec>,
     /// Decides the order of steps that may run in any.
     pub seed: u64,
 }
@@ -100,6 +102,7 @@ impl Lab {
             adopt: false,
             proven_empty: BTreeSet::new(),
             contested: BTreeMap::new(),
+            applied: None,
             seed: 0,
         }
     }
@@ -123,6 +126,7 @@ impl Lab {
             adopt: self.adopt,
             proven_empty: &self.proven_empty,
             contested: &self.contested,
+            edited: self.applied.as_ref() != Some(&pipeline.spec),
         })
     }
 
@@ -160,6 +164,9 @@ impl Lab {
             }
         }
         self.finish(&diff);
+        if diff.plan.steps.is_empty() && diff.plan.blocked.is_empty() {
+            self.applied = Some(pipeline.spec.clone());
+        }
         diff
     }
 

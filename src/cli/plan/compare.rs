@@ -163,6 +163,8 @@ fn difference(
         adopt: manifest.spec.adopt,
         proven_empty: &BTreeSet::new(),
         contested: &BTreeMap::new(),
+        // A file is taken for an edit: no status says that it was carried out before.
+        edited: true,
     })
 }
 

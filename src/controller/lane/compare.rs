@@ -58,6 +58,7 @@ pub(super) fn decide(
         adopt: task.object.spec.adopt,
         proven_empty,
         contested: &contested,
+        edited: !task.settled,
     });
     let findings = findings(&comparison, task);
     // A change of the specification is carried out whatever else differs.

@@ -110,11 +110,14 @@ fn drifted(maintained: &Maintained) -> Verdict {
     }
     let open: Vec<String> =
         maintained.findings.iter().filter(|finding| !finding.repaired).map(ToString::to_string).collect();
-    if open.is_empty() {
-        verdict(PipelineCondition::Drifted, "False", PipelineReason::InSync, "no difference was found")
-    } else {
-        verdict(PipelineCondition::Drifted, "True", PipelineReason::DriftFound, listed(open))
+    if !open.is_empty() {
+        return verdict(PipelineCondition::Drifted, "True", PipelineReason::DriftFound, listed(open));
     }
+    if maintained.blocked.iter().any(|blocked| blocked.by == BlockedBy::NotSupportedYet) {
+        let text = "while an edit is refused, nothing but what is missing is found";
+        return verdict(PipelineCondition::Drifted, "Unknown", PipelineReason::NotSupportedYet, text);
+    }
+    verdict(PipelineCondition::Drifted, "False", PipelineReason::InSync, "no difference was found")
 }
 
 fn reason_of(by: BlockedBy) -> PipelineReason {

@@ -8,9 +8,9 @@ use super::super::observed::{ObservedExchange, ObservedQueue};
 /// A setting that is not as wanted and can't be changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mismatch {
-    key: String,
-    wanted: String,
-    found: String,
+    pub(super) key: String,
+    pub(super) wanted: String,
+    pub(super) found: String,
 }
 
 /// Compares a queue's immutable settings. A queue type that the broker filled in

@@ -1,6 +1,6 @@
 //! Queues and exchanges: whether they are there, as wanted, and ours.
 
-use super::super::desired::{Desired, DesiredExchange, DesiredQueue};
+use super::super::desired::{Desired, DesiredExchange, DesiredQueue, QueueRole};
 use super::super::model::{Arg, Destination, ObjectKey, Queue};
 use super::super::names::OWNER_EXCHANGE;
 use super::super::observed::ObservedQueue;
@@ -20,6 +20,8 @@ struct Existing<'a> {
     /// Whether nobody can have used it yet.
     untouched: bool,
     generation: u32,
+    /// For a queue: what it is for.
+    role: Option<&'a QueueRole>,
 }
 
 /// Whose an existing object is.
@@ -77,6 +79,7 @@ impl Differ<'_> {
             shared: wanted.shared,
             untouched,
             generation: wanted.generation,
+            role: None,
         });
     }
 
@@ -91,6 +94,9 @@ impl Differ<'_> {
         let object = Destination::Queue(queue.name.clone());
         let key = ObjectKey::Queue(queue.name.clone());
         let found = self.context.observed.queues.get(&queue.name);
+        if wanted.role == QueueRole::Source && self.is_ownership_refused() {
+            return;
+        }
         if !wanted.declared {
             self.external_source(queue, found);
             return;
@@ -111,6 +117,7 @@ impl Differ<'_> {
             shared: false,
             untouched: found.totals.messages == Some(0) && bindings == 0,
             generation: wanted.generation,
+            role: Some(&wanted.role),
         });
     }
 
@@ -144,8 +151,8 @@ impl Differ<'_> {
             }
             Verdict::Ours(state) => state,
         };
-        if !mismatches.is_empty() {
-            // It is ours and does its work; only what was asked for meanwhile waits.
+        if !mismatches.is_empty() && !self.refuse_edit(key, existing.role, mismatches) {
+            // It is ours and does its work, and nothing that we know of asks for it.
             self.block(BlockedBy::ArgumentMismatch, key, describe_mismatches(mismatches));
             self.unequal.insert(object.name().to_owned());
         }

@@ -154,7 +154,9 @@ impl Obsolete<'_> {
             return verdict;
         }
         let bound = observed.bindings_to(&object).any(|binding| binding.source != OWNER_EXCHANGE);
-        if bound || is_dead_letter_queue(observed, name) {
+        let source = &self.context.pipeline.spec.source.queue;
+        let clients_publish = observed.queues.get(name).is_some_and(|queue| queue.leads_to(source));
+        if bound || clients_publish || is_dead_letter_queue(observed, name) {
             // No proof that it is empty would last.
             Verdict::Keep
         } else if self.context.proven_empty.contains(name) {
@@ -187,10 +189,7 @@ impl Obsolete<'_> {
 /// Whether a queue dead-letters here through the default exchange.
 fn is_dead_letter_queue(observed: &Observed, name: &str) -> bool {
     let is = |value: Option<&Arg>, text: &str| matches!(value, Some(Arg::Str(found)) if found == text);
-    let by_argument = observed.queues.values().any(|queue| {
-        is(queue.arguments.get("x-dead-letter-exchange"), "")
-            && is(queue.arguments.get("x-dead-letter-routing-key"), name)
-    });
+    let by_argument = observed.queues.values().any(|queue| queue.leads_to(name));
     let leads_here = |policy: &Policy| {
         is(policy.definition.get("dead-letter-exchange"), "")
             && is(policy.definition.get("dead-letter-routing-key"), name)

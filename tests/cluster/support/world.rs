@@ -275,7 +275,7 @@ impl World {
 }
 
 /// Merges as RFC 7386 says, but without removing anything.
-fn merge(base: &mut Value, patch: Value) {
+pub(crate) fn merge(base: &mut Value, patch: Value) {
     match (base, patch) {
         (Value::Object(base), Value::Object(patch)) => {
             for (key, value) in patch {

@@ -96,6 +96,7 @@ impl Operator {
             adopt: false,
             proven_empty: &proven_empty,
             contested: &BTreeMap::new(),
+            edited: true,
         });
         self.inventory = found.intended(&self.inventory);
         Ok(found)

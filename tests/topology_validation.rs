@@ -52,7 +52,7 @@ fn all_problems_are_reported_at_once() {
     for (field, instruction) in [
         ("source.queue.name", "use another name"),
         ("source.deliveryLimit", "write 1 to 100000"),
-        ("source.bindings[0]", "give it a name"),
+        ("source.bindings[0]", "bind another exchange"),
         ("source.bindings[1]", "use at most two"),
         ("retry.delays[0]", "write at least 1ms"),
         ("retry.delays[1]", "write at most 3650d"),
@@ -124,6 +124,21 @@ fn names_that_stand_in_each_others_way_are_refused() {
             Some(SourceExchange { name: "orders.return.requests".into(), kind: "topic".into() });
     });
     assert_eq!(problems(free), Vec::<String>::new());
+}
+
+/// NAM-16: the broker refuses it, but only when all else is declared.
+#[test]
+fn nothing_is_bound_to_the_default_exchange() {
+    for exchange in ["", "amq.default"] {
+        let spec = with(|spec| spec.source.bindings[0].exchange = exchange.into());
+        assert_problem(spec, "source.bindings[0]", "the default exchange leads to every queue by its name");
+    }
+    for key in ["", ".", "..", "~", "a~b", "a/..", "%2E"] {
+        let spec = with(|spec| {
+            spec.source.bindings[0] = SourceBinding { exchange: "amq.topic".into(), routing_key: key.into() };
+        });
+        assert_eq!(problems(spec), Vec::<String>::new(), "{key:?} can be bound, listed and unbound");
+    }
 }
 
 /// Status lists all names, so together they must not become too long for it.

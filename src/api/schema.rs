@@ -42,6 +42,20 @@ pub(super) fn foreign_name(_: &mut SchemaGenerator) -> Schema {
     name_with(&[])
 }
 
+/// The name of an exchange that messages come from, which may be one of the broker's own.
+pub(super) fn binding_exchange(_: &mut SchemaGenerator) -> Schema {
+    name_with(&[
+        (
+            "self != 'amq.default'",
+            "the default exchange leads to every queue by its name and takes no other binding: leave this one out, or bind another exchange",
+        ),
+        (
+            "!self.startsWith('redrive.')",
+            "exchanges that start with redrive. carry no messages: bind another one",
+        ),
+    ])
+}
+
 /// The name of a broker object that we declare or write to.
 pub(super) fn own_name(_: &mut SchemaGenerator) -> Schema {
     name_with(&[OWN_NAME_RULE])

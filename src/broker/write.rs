@@ -120,8 +120,7 @@ impl Management {
     /// made up: a wrong guess removes nothing, or another one (NAM-14).
     ///
     /// # Errors
-    /// [`BrokerError::Unaddressable`] for a routing key of one or two dots
-    /// without arguments, and every error of a connection.
+    /// Every error of a connection.
     pub async fn unbind(&self, vhost: &str, binding: &Binding) -> Result<Removed, BrokerError> {
         let about = About::new("remove", format!("binding {binding}"), vhost);
         let segments = pair(vhost, binding);
@@ -140,6 +139,8 @@ impl Management {
             })
             .await?;
         let Some(key) = key else { return Ok(Removed::Absent) };
+        // No path can hold dots alone; but this segment the broker decodes once more.
+        let key = if matches!(key.as_str(), "." | "..") { key.replace('.', "%2E") } else { key };
         let path = path::api(&[&segments[..], &[key.as_str()]].concat())?;
         self.delete(path, "", about).await
     }

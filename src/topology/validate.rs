@@ -122,7 +122,13 @@ fn check_bindings(bindings: &[SourceBinding], problems: &mut Problems) {
     let mut seen = BTreeSet::new();
     for (index, binding) in bindings.iter().enumerate() {
         let field = format!("source.bindings[{index}]");
-        if let Some(message) = names::problem("the exchange name", &binding.exchange) {
+        // Declaring, binding and deleting it are all refused by the broker (NAM-16).
+        if matches!(binding.exchange.as_str(), "" | "amq.default") {
+            problems.add(
+                &field,
+                "the default exchange leads to every queue by its name and takes no other binding: leave this one out, or bind another exchange",
+            );
+        } else if let Some(message) = names::problem("the exchange name", &binding.exchange) {
             problems.add(&field, message);
         } else if binding.exchange.starts_with("redrive.") {
             problems.add(&field, "binds an exchange of Redrive itself: use one of your own");

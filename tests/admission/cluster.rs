@@ -1,20 +1,15 @@
 //! The API server under test, and what it complains about.
 
-use k8s_openapi::{
-    api::core::v1::Namespace, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
-};
+use k8s_openapi::api::core::v1::Namespace;
 use kube::{
-    Api, Client, Config,
-    api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams},
-    config::{KubeConfigOptions, Kubeconfig},
+    Api, Client,
+    api::{ApiResource, DynamicObject, PostParams},
     core::GroupVersionKind,
-    runtime::wait::{await_condition, conditions},
 };
 use redrive::api::crds;
 use serde_json::{Value, json};
-use tokio::time::{Duration, sleep, timeout};
 
-use crate::merged;
+use crate::{kubernetes, merged};
 
 /// A cluster with our definitions, and a namespace of this test's own in it.
 pub(crate) struct Cluster {
@@ -25,18 +20,8 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// Fails, never skips, where no cluster is named.
     pub(crate) async fn connect(purpose: &str) -> Self {
-        let Some(kubeconfig) = Kubeconfig::from_env().unwrap() else {
-            panic!(
-                "KUBECONFIG names no cluster: start one with `hack/dev up` and name it with \
-                 `eval \"$(hack/dev env)\"`"
-            );
-        };
-        // Both TLS libraries of our dependencies use this one.
-        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-        let options = KubeConfigOptions::default();
-        let config = Config::from_custom_kubeconfig(kubeconfig, &options).await.unwrap();
-        let client = Client::try_from(config).unwrap();
-        apply_definitions(&client).await;
+        let client = kubernetes::client().await;
+        kubernetes::with_definitions(&client).await;
         let namespace = format!("redrive-{purpose}-{}", std::process::id());
         let object = serde_json::from_value(json!({"metadata": {"name": namespace}})).unwrap();
         let namespaces = Api::<Namespace>::all(client.clone());
@@ -104,23 +89,6 @@ impl Cluster {
 
 fn dry_run() -> PostParams {
     PostParams { dry_run: true, ..PostParams::default() }
-}
-
-/// Applies the definitions and waits until the API server works by them.
-async fn apply_definitions(client: &Client) {
-    let api = Api::<CustomResourceDefinition>::all(client.clone());
-    let params = PatchParams::apply("redrive-tests").force();
-    for crd in crds::all() {
-        let name = crd.metadata.name.clone().unwrap();
-        let before = api.get_opt(&name).await.unwrap().and_then(|crd| crd.metadata.generation);
-        let applied = api.patch(&name, &params, &Patch::Apply(&crd)).await.unwrap();
-        let established = await_condition(api.clone(), &name, conditions::is_crd_established());
-        timeout(Duration::from_secs(30), established).await.unwrap().unwrap();
-        if before.is_some() && before != applied.metadata.generation {
-            // Established says nothing about a changed schema, which is served a moment later.
-            sleep(Duration::from_secs(2)).await;
-        }
-    }
 }
 
 /// Each complaint as `field: message`, without the value that the server repeats.

@@ -8,6 +8,8 @@
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
 mod cluster;
+#[path = "../support/kubernetes.rs"]
+mod kubernetes;
 mod status;
 
 use std::{fs, path::PathBuf};

@@ -163,8 +163,9 @@ impl ExchangeType {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SourceBinding {
-    /// The exchange to bind to: ours, or any that exists, an `amq.` one included.
-    #[schemars(schema_with = "schema::foreign_name")]
+    /// The exchange to bind to: ours, or any that exists, an `amq.` one included. Not the default
+    /// exchange, which leads to every queue anyway.
+    #[schemars(schema_with = "schema::binding_exchange")]
     pub exchange: String,
     /// The routing key, or on a topic exchange the pattern. Default: empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]

@@ -1,6 +1,7 @@
 //! What every test stands on.
 
 pub(crate) mod broker;
+#[path = "../../support/kubernetes.rs"]
 pub(crate) mod kubernetes;
 pub(crate) mod proxy;
 pub(crate) mod tcp;

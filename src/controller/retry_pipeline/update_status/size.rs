@@ -252,7 +252,10 @@ fn the_longest_names_are_allowed_with_the_default_ladder() {
             "spec": {"broker": {"secretRef": {"name": "s"}}, "source": {"queue": {"name": long("q", queue)}}},
         });
         object["spec"]["retry"] = retry;
-        object["spec"]["deadLetter"] = json!({"name": dlq});
+        let binding =
+            |n: usize| json!({"exchange": long(&format!("{n}"), 255), "routingKey": long("k", 255)});
+        object["spec"]["source"]["bindings"] = (0..40).map(binding).collect();
+        object["spec"]["deadLetter"] = json!({"name": dlq, "parkingLot": true});
         serde_json::from_value(object).unwrap()
     };
     // What derives from the queue's name has to fit into 255 bytes as well.

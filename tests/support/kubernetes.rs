@@ -1,4 +1,6 @@
-//! The API server, with our definitions in it.
+//! The API server that KUBECONFIG names, with our definitions in it.
+
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "for tests only")]
 
 use std::time::Duration;
 
@@ -10,21 +12,26 @@ use kube::{Api, Client, Config};
 use redrive::api::crds;
 use tokio::sync::OnceCell;
 
-/// How to reach the cluster that KUBECONFIG names.
-pub(crate) async fn config() -> Config {
-    let _ = super::variable("KUBECONFIG");
-    let kubeconfig = Kubeconfig::from_env().unwrap().unwrap();
+/// How to reach the cluster. Fails, never skips, where none is named.
+pub async fn config() -> Config {
+    let Some(kubeconfig) = Kubeconfig::from_env().unwrap() else {
+        panic!(
+            "KUBECONFIG names no cluster: start one with `hack/dev up` and name it with \
+             `eval \"$(hack/dev env)\"`"
+        );
+    };
     // Both TLS libraries of our dependencies use this one.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap()
 }
 
-pub(crate) async fn client() -> Client {
+pub async fn client() -> Client {
     Client::try_from(config().await).unwrap()
 }
 
-/// Applies the definitions, once for all tests.
-pub(crate) async fn with_definitions(client: &Client) {
+/// Applies the definitions and waits until the API server works by them, once for all tests of a
+/// process.
+pub async fn with_definitions(client: &Client) {
     static APPLIED: OnceCell<()> = OnceCell::const_new();
     APPLIED.get_or_init(|| apply_definitions(client)).await;
 }

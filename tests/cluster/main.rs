@@ -8,6 +8,7 @@
 
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
+mod counts;
 mod create;
 mod deletion;
 mod drift;
@@ -17,6 +18,8 @@ mod faults;
 mod kill;
 mod leftovers;
 mod names;
+mod replicas;
+mod rights;
 mod size;
 mod stop;
 mod support;

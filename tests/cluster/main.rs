@@ -11,6 +11,7 @@
 mod counts;
 mod create;
 mod deletion;
+mod drained;
 mod drift;
 mod edits;
 mod external;

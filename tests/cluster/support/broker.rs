@@ -23,8 +23,13 @@ pub(crate) struct Broker {
 impl Broker {
     /// The broker of a version, `43` or `40`.
     pub(crate) fn of(version: &str) -> Self {
-        let uri = Url::parse(&variable(&format!("REDRIVE_BROKER_{version}_URI"))).unwrap();
-        let amqp = Url::parse(&variable(&format!("REDRIVE_BROKER_{version}_AMQP_URI"))).unwrap();
+        let uri = variable(&format!("REDRIVE_BROKER_{version}_URI"));
+        Self::at(&uri, &variable(&format!("REDRIVE_BROKER_{version}_AMQP_URI")))
+    }
+
+    /// The broker behind these URIs, which hold user and password.
+    pub(crate) fn at(uri: &str, amqp: &str) -> Self {
+        let (uri, amqp) = (Url::parse(uri).unwrap(), Url::parse(amqp).unwrap());
         let listener =
             |url: &Url| format!("{}:{}", url.host_str().unwrap(), url.port_or_known_default().unwrap());
         Self {

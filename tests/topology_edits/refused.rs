@@ -1,58 +1,17 @@
-//! Edits that are refused, field by field and whole, and those that are carried out.
+//! What is refused: nothing of it is written, and the sentence names field, from, to and a way round.
 
-#[path = "support/lab.rs"]
-mod lab;
-#[path = "support/world.rs"]
-mod world;
-
-use lab::{Lab, checked, orders};
-use redrive::topology::model::{Arg, Args, ObjectKey, Queue, QueueType};
+use redrive::topology::model::{Arg, ObjectKey, Queue, QueueType};
 use redrive::topology::plan::BlockedBy;
 use redrive::topology::spec::{
-    Category, Delays, Jitter, Mode, Ownership, Settings, SourceBinding, SourceExchange, Spec,
+    Delays, Jitter, Mode, Ownership, Settings, SourceBinding, SourceExchange, Spec,
 };
-use world::Write;
 
-const NEW: (u32, u32, u32) = (4, 3, 6);
+use crate::lab::{Lab, checked, orders};
+use crate::world::Write;
+use crate::{Change, application, arguments, lab_with, native, poison, policies, with};
 
 const ANOTHER_PIPELINE: &str = "create another RetryPipeline with another source queue";
 const ANOTHER_DLQ: &str = "give deadLetter.name another value in the same edit";
-
-type Change = fn(&mut Spec);
-
-fn with(base: &Spec, change: Change) -> Spec {
-    let mut spec = base.clone();
-    change(&mut spec);
-    spec
-}
-
-fn poison() -> Vec<Category> {
-    vec![Category { name: "poison".into(), reasons: vec!["delivery_limit".into()], headers: Args::new() }]
-}
-
-fn application(spec: &mut Spec) {
-    spec.mode = Mode::Application;
-}
-
-fn native(spec: &mut Spec) {
-    spec.mode = Mode::Native { min: 1_000, max: 60_000, attempts: 8 };
-}
-
-/// Numbers of all kinds, in the queues' arguments.
-fn arguments(spec: &mut Spec) {
-    spec.settings = Settings::Arguments;
-    spec.dead_letter.retention = Some(1_209_600_000);
-    spec.dead_letter.max_length = Some(1_000);
-    spec.source.max_length = Some(500);
-    spec.source.message_ttl = Some(60_000);
-    spec.source.consumer_timeout = Some(120_000);
-    spec.source.delivery_limit = Some(5);
-}
-
-/// The same numbers in policies.
-fn policies(spec: &mut Spec) {
-    spec.settings = Settings::Policy { priority: 10 };
-}
 
 /// More of the same edit, all of which would be carried out by itself.
 fn more(spec: &mut Spec) {
@@ -60,18 +19,6 @@ fn more(spec: &mut Spec) {
         .bindings
         .push(SourceBinding { exchange: "orders.exchange".into(), routing_key: "paid".into() });
     spec.dead_letter.parking_lot = true;
-}
-
-/// A world in which a pipeline is complete; where the source is External, it is there.
-fn lab_with(spec: &Spec) -> Lab {
-    let mut lab = Lab::new(NEW);
-    if spec.source.ownership == Ownership::External {
-        let kind = ("x-queue-type".to_owned(), Arg::from(spec.source.kind.as_str()));
-        let queue = Queue { name: "orders".into(), kind: spec.source.kind, arguments: [kind].into() };
-        lab.world.write(&Write::PutQueue(queue)).expect("the source");
-    }
-    lab.settle(&checked(spec));
-    lab
 }
 
 /// Checks that an edit is refused with this sentence, that nothing of it is done, and that taking
@@ -355,80 +302,4 @@ fn what_was_carried_out_before_is_no_edit() {
     assert_eq!(by(&lab), BlockedBy::NotSupportedYet);
     lab.inventory.remove(&ObjectKey::Queue("orders.retry.0".into()));
     assert_eq!(by(&lab), BlockedBy::ArgumentMismatch, "a marker alone shows no edit");
-}
-
-#[test]
-fn what_can_be_changed_is_carried_out() {
-    let edits: [(&str, Change, Change); 16] = [
-        ("delays", |_| {}, |spec| spec.delays = Delays::List(vec![6_000, 60_000, 600_000])),
-        ("retry.queueType", |_| {}, |spec| spec.retry_type = QueueType::Classic),
-        ("retry.groupSize", |_| {}, |spec| spec.retry_group_size = Some(3)),
-        ("template", |_| {}, |spec| spec.retry_template = "{queue}.wait.{attempt}".into()),
-        ("numberFrom", |_| {}, |spec| spec.number_from = 1),
-        ("jitter", |_| {}, |spec| spec.jitter = Some(Jitter { percent: 10, shards: 2 })),
-        ("DLQ name", |_| {}, |spec| spec.dead_letter.template = "{queue}_error".into()),
-        (
-            "DLQ name and type",
-            |_| {},
-            |spec| {
-                spec.dead_letter.template = "{queue}_error".into();
-                spec.dead_letter.kind = QueueType::Classic;
-            },
-        ),
-        ("categories", |_| {}, |spec| spec.dead_letter.quarantine = poison()),
-        ("Broker to None", |_| {}, |spec| spec.mode = Mode::None),
-        ("Broker to Native", |_| {}, native),
-        ("Native to Broker", native, |spec| spec.mode = Mode::Broker),
-        (
-            "exchange",
-            |_| {},
-            |spec| {
-                let exchange = SourceExchange { name: "other".into(), kind: "direct".into() };
-                spec.source.exchange = Some(exchange);
-                spec.source.bindings[0].exchange = "other".into();
-            },
-        ),
-        (
-            "numbers",
-            |_| {},
-            |spec| {
-                arguments(spec);
-                policies(spec);
-            },
-        ),
-        ("one retry more", application, |spec| spec.delays = Delays::List(vec![5_000, 30_000, 60_000])),
-        (
-            "settings without numbers",
-            |spec| spec.mode = Mode::None,
-            |spec| spec.settings = Settings::Arguments,
-        ),
-    ];
-    for (name, before, edit) in edits {
-        let before = with(&orders(), before);
-        let mut lab = lab_with(&before);
-        let after = with(&before, edit);
-        let diff = lab.settle(&checked(&after));
-        assert!(diff.plan.is_empty(), "{name}: {}", diff.plan);
-        assert_eq!(lab.applied, Some(after), "{name}");
-    }
-}
-
-/// Nobody can tell that no client publishes to the old ones any more.
-#[test]
-fn with_the_delay_in_their_names_a_clients_queues_stay_beside_new_ones() {
-    let by_delay: Change = |spec| {
-        application(spec);
-        spec.retry_template = "{queue}.wait.{delay}".into();
-    };
-    let before = with(&orders(), by_delay);
-    let mut lab = lab_with(&before);
-    let after = with(&before, |spec| spec.delays = Delays::List(vec![5_000, 60_000]));
-    let diff = lab.settle(&checked(&after));
-    assert!(diff.plan.is_empty(), "{}", diff.plan);
-    for name in ["orders.wait.5s", "orders.wait.30s", "orders.wait.1m"] {
-        assert!(lab.world.observed.queues.contains_key(name), "{name}");
-        assert!(lab.inventory.contains_key(&ObjectKey::Queue(name.into())), "{name}");
-    }
-    let deleted = lab.removal(false, |removal| removal.delete()).to_string();
-    assert!(deleted.contains("- queue    orders.wait.30s"), "it goes with the pipeline: {deleted}");
 }

@@ -188,6 +188,24 @@ fn numbers_in_arguments_stay() {
     }
 }
 
+#[test]
+fn delayed_retry_by_arguments_neither_comes_nor_goes() {
+    let base: Change = |spec| spec.settings = Settings::Arguments;
+    let native_base: Change = |spec| {
+        spec.settings = Settings::Arguments;
+        native(spec);
+    };
+    for (before, edit, sentence) in [
+        (base, native as Change, "spec.retry.mode: from another to Native"),
+        (native_base, |spec| spec.mode = Mode::None, "spec.retry.mode: from Native to None"),
+    ] {
+        let before = with(&orders(), before);
+        let diff = lab_with(&before).diff(&checked(&with(&before, edit)));
+        assert!(diff.plan.to_string().contains(sentence), "{sentence}: {}", diff.plan);
+        assert_eq!(diff.plan.steps, [], "{sentence}");
+    }
+}
+
 /// Policies hold its limit, but what a full one does is an argument.
 #[test]
 fn a_classic_source_gets_no_limit_later() {

@@ -142,6 +142,11 @@ impl Differ<'_> {
         let (from, to) = (value(&found.key, &found.found)?, value(&found.key, &found.wanted)?);
         Some(match self.moved_settings(role, found) {
             Some((before, after)) if is_setting(role, &found.key) => Change::new("settings", before, after),
+            // Its value is always the same, in mode Native alone.
+            _ if found.key == "x-delayed-retry-type" => {
+                let before = if from == "none" { "another" } else { "Native" };
+                Change::new(field, before, mode_name(self.context.pipeline.spec.mode))
+            }
             _ => Change::new(field, from, to),
         })
     }

@@ -389,3 +389,23 @@ async fn a_source_can_not_be_given_away() {
     let names = ["spec.source.ownership: from Managed to External", "queue orders.queue"];
     check_refused("giveaway", json!({"retry": {"delays": ["1s"]}}), edit, back, &names).await;
 }
+
+#[tokio::test]
+async fn what_is_missing_while_an_edit_is_refused_is_told_and_comes_back_when_it_is_taken_back() {
+    let mut world = World::new("missing").await;
+    world.start();
+    world.create_ready("orders", json!({"retry": {"delays": ["1s"]}})).await;
+    world.edit("orders", json!({"deadLetter": {"queueType": "classic"}})).await;
+    world.until_reason("orders", "NotSupportedYet").await;
+    world.broker.delete(&["queues", &world.vhost, "orders.queue.retry.0"]).await;
+    let pipeline = world
+        .until("orders", "tells of the queue", |pipeline| verdict(pipeline, "Drifted") == "True DriftFound")
+        .await;
+    assert!(message(&pipeline, "Drifted").contains("queue orders.queue.retry.0 is missing"));
+    assert_eq!(verdict(&pipeline, "Ready"), "False NotSupportedYet");
+    assert!(!world.broker.exists("queues", &world.vhost, "orders.queue.retry.0").await);
+    world.edit("orders", json!({"deadLetter": {"queueType": null}})).await;
+    world.ready("orders").await;
+    assert!(world.broker.exists("queues", &world.vhost, "orders.queue.retry.0").await);
+    world.leave().await;
+}

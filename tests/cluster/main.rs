@@ -19,6 +19,7 @@ mod faults;
 mod kill;
 mod leftovers;
 mod names;
+mod refused;
 mod replicas;
 mod rights;
 mod size;

@@ -8,7 +8,15 @@ use crate::{Change, application, arguments, lab_with, native, poison, policies, 
 
 #[test]
 fn what_can_be_changed_is_carried_out() {
-    let edits: [(&str, Change, Change); 16] = [
+    let edits: [(&str, Change, Change); 17] = [
+        (
+            "None to Application with categories",
+            |spec| {
+                spec.mode = Mode::None;
+                spec.dead_letter.quarantine = poison();
+            },
+            application,
+        ),
         ("delays", |_| {}, |spec| spec.delays = Delays::List(vec![6_000, 60_000, 600_000])),
         ("retry.queueType", |_| {}, |spec| spec.retry_type = QueueType::Classic),
         ("retry.groupSize", |_| {}, |spec| spec.retry_group_size = Some(3)),

@@ -15,7 +15,7 @@ use redrive::topology::names::OWNER_EXCHANGE;
 use redrive::topology::ownership::{
     Claim, Standing, State, adopted_marker, marker, owner_exchange, owner_of, standing, winner,
 };
-use redrive::topology::plan::{BlockedBy, Step};
+use redrive::topology::plan::{BlockedBy, Plan, Step};
 use redrive::topology::spec::{Delays, Identity, Ownership, SourceExchange, Spec};
 use redrive::topology::validate::validate;
 use world::{World, Write};
@@ -294,6 +294,34 @@ fn an_obsolete_queue_waits_for_its_messages_its_bindings_and_its_senders() {
     let way = way.map(|(key, value)| (key.to_owned(), value.into()));
     write(&mut lab, &classic("foreign", way.into()));
     assert!(!deletes(&lab));
+}
+
+/// QQ-07: 4.0 shows no binding of a queue that lies on nodes which were down when the others started.
+#[test]
+fn a_queue_whose_nodes_are_down_is_neither_forgotten_nor_taken_for_empty() {
+    let hide = |lab: &mut Lab, name: &str| {
+        let markers: Vec<Binding> = lab.world.observed.bindings_to(&queue(name)).cloned().collect();
+        markers.into_iter().for_each(|binding| write(lab, &Write::Unbind(binding)));
+        lab.world.observed.unavailable.insert(name.to_owned());
+    };
+    // All of them must be proven empty before the pipeline goes.
+    let mut lab = Lab::with(NEW, &checked(&orders()));
+    hide(&mut lab, "orders.dlq");
+    let _ = lab.removal(false, |removal| {
+        assert!(!removal.queues().contains(&"orders.dlq"), "not seen to be ours");
+        assert!(removal.queues_to_prove().contains(&"orders.dlq"));
+        Plan::default()
+    });
+    // And one that is not wanted any more is still waited for.
+    let shorter = checked(&with(|spec| spec.delays = Delays::List(vec![5_000])));
+    let mut lab = Lab::with(NEW, &checked(&orders()));
+    lab.round(&shorter, |_, _| {});
+    lab.round(&shorter, |_, _| {});
+    hide(&mut lab, "orders.retry.1");
+    lab.proven_empty = ["orders.retry.1".to_owned()].into();
+    let plan = lab.diff(&shorter).plan;
+    assert!(plan.draining.contains(&"orders.retry.1".to_owned()), "{plan}");
+    assert!(lab.diff(&shorter).forgotten.is_empty());
 }
 
 #[test]

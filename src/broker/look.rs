@@ -44,10 +44,10 @@ impl Management {
         observed.policies = policies;
         observed.operator_policies = operator_policies;
         let (queues, exchanges) = futures::try_join!(
-            self.each("queues", QUEUES, vhost, &names.queues, QueueRow::into_queue),
+            self.each("queues", QUEUES, vhost, &names.queues, Some),
             self.each("exchanges", EXCHANGES, vhost, &names.exchanges, ExchangeRow::into_exchange),
         )?;
-        observed.queues.extend(queues);
+        queues.into_iter().for_each(|row: QueueRow| row.add_to(&mut observed));
         observed.exchanges.extend(exchanges);
         let bindings = self.bindings_of(vhost, &observed, &names.closed).await?;
         observed.set_bindings(bindings);

@@ -4,7 +4,7 @@ use serde::de::MapAccess;
 
 use super::lenient::{Row, Scalar, take, take_table};
 use crate::topology::model::{ApplyTo, Arg, Args, Binding, Destination, Policy, QueueType};
-use crate::topology::observed::{ObservedExchange, ObservedQueue, Totals};
+use crate::topology::observed::{Observed, ObservedExchange, ObservedQueue, Totals};
 
 /// A queue of `/api/queues`.
 #[derive(Default)]
@@ -15,6 +15,7 @@ pub(crate) struct QueueRow {
     auto_delete: Option<bool>,
     exclusive: Option<bool>,
     arguments: Option<Args>,
+    state: Option<String>,
     messages: Option<i64>,
     ready: Option<i64>,
     unacknowledged: Option<i64>,
@@ -33,6 +34,7 @@ impl Row for QueueRow {
             "auto_delete" => take(&mut self.auto_delete, map, Scalar::bool),
             "exclusive" => take(&mut self.exclusive, map, Scalar::bool),
             "arguments" => take_table(&mut self.arguments, map),
+            "state" => take(&mut self.state, map, Scalar::text),
             "messages" => take(&mut self.messages, map, Scalar::int),
             "messages_ready" => take(&mut self.ready, map, Scalar::int),
             "messages_unacknowledged" => take(&mut self.unacknowledged, map, Scalar::int),
@@ -44,9 +46,28 @@ impl Row for QueueRow {
 }
 
 impl QueueRow {
-    /// The counts that the row holds.
+    /// The counts that the row holds; none of a queue that does not work (QQ-07), of which
+    /// the broker says zero.
     pub(crate) fn totals(&self) -> Totals {
+        if !self.is_available() {
+            return Totals::default();
+        }
         Totals { messages: self.messages, ready: self.ready, unacknowledged: self.unacknowledged }
+    }
+
+    /// Whether the queue works; as it lies on nodes that are down, or has no majority, it does not.
+    pub(crate) fn is_available(&self) -> bool {
+        self.state.as_deref().is_none_or(|state| matches!(state, "running" | "idle" | "flow"))
+    }
+
+    /// Adds the queue to what was observed, unless it is there.
+    pub(crate) fn add_to(self, observed: &mut Observed) {
+        let available = self.is_available();
+        let Some((name, queue)) = self.into_queue() else { return };
+        if !available {
+            observed.unavailable.insert(name.clone());
+        }
+        observed.queues.entry(name).or_insert(queue);
     }
 
     /// Name and queue, or nothing if the row has no name.
@@ -141,6 +162,12 @@ impl Row for BindingRow {
 }
 
 impl BindingRow {
+    /// The queue that a binding of the default exchange stands for: each has one.
+    pub(crate) fn queue_by_default(&self) -> Option<&str> {
+        let by_default = self.source.as_deref() == Some("");
+        self.destination.as_deref().filter(|_| by_default)
+    }
+
     /// The binding; nothing for those of the default exchange.
     pub(crate) fn into_binding(self) -> Option<Binding> {
         let source = self.source.filter(|source| !source.is_empty())?;

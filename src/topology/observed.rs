@@ -122,6 +122,9 @@ impl ObservedExchange {
 pub struct Observed {
     /// Queues by name.
     pub queues: BTreeMap<String, ObservedQueue>,
+    /// Those of them that have lost too many of their nodes: they are there, and nobody
+    /// can tell what they hold.
+    pub unavailable: BTreeSet<String>,
     /// Exchanges by name.
     pub exchanges: BTreeMap<String, ObservedExchange>,
     /// User policies.

@@ -49,6 +49,26 @@ impl Removal<'_> {
             .collect()
     }
 
+    /// The queues that must be proven empty before anything goes: those that would be
+    /// deleted, and recorded ones that do not work. Of a queue whose nodes are down the
+    /// broker may not show the marker (measured on 4.0.5, once the other nodes have
+    /// restarted), and that it is not seen to be ours makes it no less full.
+    #[must_use]
+    pub fn queues_to_prove(&self) -> Vec<&str> {
+        let mut queues = self.queues();
+        let recorded = self.inventory.iter().filter_map(|(key, record)| match key {
+            ObjectKey::Queue(name) if self.delete_adopted || record.state != State::Adopted => {
+                Some(name.as_str())
+            }
+            _ => None,
+        });
+        let down = recorded.filter(|name| self.observed.unavailable.contains(*name));
+        queues.extend(down);
+        queues.sort_unstable();
+        queues.dedup();
+        queues
+    }
+
     fn deletes(&self, object: &Destination, state: State) -> bool {
         match standing(self.observed, object, self.identity) {
             Standing::Ours { adopted, others } => {

@@ -1,7 +1,10 @@
 //! Foreign, odd and broken answers.
 
-use redrive::broker::{BrokerError, Removed};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use redrive::broker::{BrokerError, Names, Removed};
 use redrive::topology::model::{Args, Queue, QueueType};
+use redrive::topology::observed::Totals;
 use rstest::rstest;
 
 use super::fake::{Answer, Fake, OVERVIEW};
@@ -162,4 +165,31 @@ async fn operator_policies_that_may_not_be_read_are_unknown() {
     let observed = client(fake.address).snapshot("/").await.unwrap();
     assert_eq!(observed.operator_policies, None);
     assert_eq!(fake.requests().len(), 6, "the probe and five lists");
+}
+
+/// QQ-07: what 4.0.5 and 4.3.6 answer while a queue has lost too many of its nodes.
+#[tokio::test]
+async fn a_queue_that_the_list_with_counts_leaves_out_is_there_and_unknown() {
+    let row = |state: &str| {
+        let counts = r#""messages":0,"messages_ready":0,"messages_unacknowledged":0"#;
+        format!(r#"{{"name":"q","type":"quorum","durable":true,"state":"{state}",{counts}}}"#)
+    };
+    let lists = AtomicUsize::new(0);
+    let fake = Fake::rabbit(move |_, path| match path {
+        "/api/queues/%2F" if lists.fetch_add(1, Ordering::SeqCst) == 0 => Answer::json(200, "[]"),
+        "/api/queues/%2F" => Answer::json(200, &format!("[{}]", row("minority"))),
+        "/api/queues/%2F/q" => Answer::json(200, &row("down")),
+        "/api/bindings/%2F" => Answer::json(
+            200,
+            r#"[{"source":"","destination":"q","destination_type":"queue","routing_key":"q","arguments":{}}]"#,
+        ),
+        _ => Answer::json(200, "[]"),
+    });
+    let names = Names { queues: ["q".to_owned()].into(), ..Names::default() };
+    let client = client(fake.address);
+    for observed in [client.snapshot("/").await.unwrap(), client.look("/", &names).await.unwrap()] {
+        assert_eq!(observed.queues["q"].totals, Totals::default(), "no count is believed");
+        assert!(observed.unavailable.contains("q"));
+        assert!(observed.bindings().is_empty());
+    }
 }

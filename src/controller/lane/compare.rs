@@ -8,6 +8,7 @@ use crate::topology::diff::{self, Context, Diff, diff};
 use crate::topology::effective::PolicyIndex;
 use crate::topology::observed::Observed;
 use crate::topology::ownership::Inventory;
+use crate::topology::plan::{Blocked, BlockedBy};
 use crate::topology::validate::{Unsupported, check_broker};
 
 use super::super::claims::Claims;
@@ -83,7 +84,7 @@ fn maintained(
         // With nothing to write, what the comparison says is what there is.
         inventory: if settled { comparison.inventory.clone() } else { inventory.clone() },
         complete: settled,
-        blocked: comparison.plan.blocked.clone(),
+        blocked: comparison.plan.blocked.iter().cloned().chain(unavailable(comparison, view)).collect(),
         unsupported,
         draining: comparison.plan.draining.clone(),
         findings: Vec::new(),
@@ -91,6 +92,20 @@ fn maintained(
         contract: diff::client_contract(&task.pipeline, &comparison.desired),
         at_most_once: diff::at_most_once_queues(&comparison.desired).into_iter().map(str::to_owned).collect(),
     }
+}
+
+/// Queues that are there and do not work. Nothing is written for that; it must be told.
+fn unavailable(comparison: &Diff, view: View<'_>) -> Vec<Blocked> {
+    let wanted = comparison.desired.queues.iter().map(|wanted| &wanted.queue.name);
+    let down = wanted.filter(|name| view.observed.unavailable.contains(*name));
+    let blocked = |name: &String| {
+        Blocked {
+        by: BlockedBy::Missing,
+        object: format!("queue {name}"),
+        why: "too few of its nodes are up: start them, or if they are lost for good, delete the queue, which loses its messages".to_owned(),
+    }
+    };
+    down.map(blocked).collect()
 }
 
 fn depths(desired: &Desired, observed: &Observed) -> Vec<(QueueRole, String, Option<i64>)> {

@@ -131,7 +131,7 @@ impl Maintained {
 }
 
 /// What a removal found or did.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) enum Removed {
     /// All queues are proven empty.
     Empty,
@@ -139,6 +139,8 @@ pub(crate) enum Removed {
     NotYetProven,
     /// Queues that hold messages, with their counts.
     NotEmpty(Vec<(String, Option<i64>)>),
+    /// Nothing is known to hold messages, but AMQP, which must confirm it, is refused.
+    Unprovable(BrokerError),
     /// The inflow is cut; no message is under way longer than this many milliseconds.
     Unbound { longest_delay: i64 },
     /// The inflow is back.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use futures::StreamExt;
 
 use crate::broker::management::IN_FLIGHT;
-use crate::broker::{AddressGuard, Endpoint, amqp};
+use crate::broker::{AddressGuard, BrokerError, Endpoint, amqp};
 use crate::topology::observed::Observed;
 
 /// How far apart the two looks must be.
@@ -33,6 +33,8 @@ pub(super) struct Verdict {
     pub(super) empty: BTreeSet<String>,
     /// Not empty, or unknown; with the count where there is one.
     pub(super) holding: BTreeMap<String, Option<i64>>,
+    /// Why nobody could be asked, such as a limit of connections.
+    pub(super) unasked: Option<BrokerError>,
 }
 
 impl Proofs {
@@ -78,6 +80,7 @@ impl Proofs {
             Err(error) => {
                 tracing::info!(%error, "queues can't be proven empty without AMQP");
                 verdict.holding.extend(queues.into_iter().map(|queue| (queue, None)));
+                verdict.unasked = Some(error);
                 return;
             }
         };

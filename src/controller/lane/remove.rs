@@ -29,11 +29,17 @@ pub(super) fn removal<'a>(task: &'a Remove, observed: &'a Observed) -> Removal<'
 
 /// What a look at its queues says about a removal that waits for a proof.
 pub(super) fn proven(removal: &Removal<'_>, verdict: &Verdict) -> Removed {
-    let queues = removal.queues();
+    let queues = removal.queues_to_prove();
     let holding = queues.iter().filter_map(|name| verdict.holding.get_key_value(*name));
     let holding: Vec<_> = holding.map(|(name, count)| (name.clone(), *count)).collect();
     if !holding.is_empty() {
-        return Removed::NotEmpty(holding);
+        // A count says more than that nobody could be asked.
+        return match &verdict.unasked {
+            Some(error) if holding.iter().all(|(_, count)| count.is_none()) => {
+                Removed::Unprovable(error.clone())
+            }
+            _ => Removed::NotEmpty(holding),
+        };
     }
     let all = queues.iter().all(|name| verdict.empty.contains(*name));
     if all { Removed::Empty } else { Removed::NotYetProven }

@@ -49,7 +49,8 @@ impl Lane {
                     }
                 }
                 Task::Remove(task) if task.step == RemovalStep::Prove => {
-                    unproven.extend(removal(task, &observed).queues().into_iter().map(str::to_owned));
+                    unproven
+                        .extend(removal(task, &observed).queues_to_prove().into_iter().map(str::to_owned));
                     waiting.push(index);
                 }
                 Task::Remove(task) => {

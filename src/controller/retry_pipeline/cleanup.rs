@@ -23,7 +23,7 @@ use super::{dereference, finalizer, freshness, identity, inventory, report, uid,
 use crate::api::annotations::RELEASE;
 use crate::api::conditions::PipelineReason;
 use crate::api::{Cleanup, CleanupStage, DeletionPolicy, RetryPipeline};
-use crate::broker::Endpoint;
+use crate::broker::{BrokerError, Endpoint};
 
 /// How soon queues that hold messages are looked at again.
 const RECHECK: Duration = Duration::from_secs(15);
@@ -248,7 +248,10 @@ impl Removing<'_> {
                 self.step(RemovalStep::Unbind).await?;
                 Ok(Next::Wait(Duration::from_millis(10)))
             }
-            Removed::NotEmpty(queues) => self.put_back(&queues).await,
+            Removed::NotEmpty(queues) => {
+                self.put_back(PipelineReason::QueueNotEmpty, not_empty(&queues)).await
+            }
+            Removed::Unprovable(error) => self.put_back_unproven(&error).await,
             Removed::Deleted { .. } => Ok(Next::Release),
             _ => {
                 self.record(CleanupStage::Proving, None).await?;
@@ -277,17 +280,25 @@ impl Removing<'_> {
                 self.record(CleanupStage::Deleting, None).await?;
                 self.delete().await
             }
-            Removed::NotEmpty(queues) => self.put_back(&queues).await,
+            Removed::NotEmpty(queues) => {
+                self.put_back(PipelineReason::QueueNotEmpty, not_empty(&queues)).await
+            }
+            Removed::Unprovable(error) => self.put_back_unproven(&error).await,
             Removed::Deleted { .. } => Ok(Next::Release),
             _ => Ok(Next::Wait(APART + Duration::from_millis(200))),
         }
     }
 
-    /// Queues hold messages: the inflow is put back where it was cut already.
-    async fn put_back(&self, queues: &[(String, Option<i64>)]) -> Result<Next, Stop> {
+    /// Queues may hold messages: the inflow is put back where it was cut already.
+    async fn put_back(&self, reason: PipelineReason, why: String) -> Result<Next, Stop> {
         self.step(RemovalStep::Rebind).await?;
-        self.record(CleanupStage::Proving, Some(not_empty(queues))).await?;
+        self.record(CleanupStage::Proving, Some((reason, why))).await?;
         Ok(Next::Wait(RECHECK))
+    }
+
+    async fn put_back_unproven(&self, error: &BrokerError) -> Result<Next, Stop> {
+        let reason = PipelineReason::from_word(error.reason()).unwrap_or(PipelineReason::Progressing);
+        self.put_back(reason, conditions::shortened(format!("no queue can be proven empty: {error}"))).await
     }
 
     async fn step(&self, step: RemovalStep) -> Result<Removed, Stop> {
@@ -306,14 +317,18 @@ impl Removing<'_> {
     }
 
     /// Records how far the deletion has come; its time starts with the stage.
-    async fn record(&self, stage: CleanupStage, obstacle: Option<String>) -> Result<(), WriteError> {
+    async fn record(
+        &self,
+        stage: CleanupStage,
+        obstacle: Option<(PipelineReason, String)>,
+    ) -> Result<(), WriteError> {
         let mut next = self.object.status.clone().unwrap_or_default();
         let same = next.cleanup.as_ref().is_some_and(|cleanup| cleanup.stage == stage);
         if !same {
             next.cleanup = Some(Cleanup { stage, since: conditions::now() });
         }
         let verdicts = match obstacle {
-            Some(message) => conditions::of_deletion(PipelineReason::QueueNotEmpty, &message),
+            Some((reason, message)) => conditions::of_deletion(reason, &message),
             None => conditions::of_deletion(PipelineReason::Progressing, under_way(stage)),
         };
         update_status::judge(&mut next, self.object, verdicts);

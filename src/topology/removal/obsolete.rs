@@ -150,6 +150,10 @@ impl Obsolete<'_> {
         if !observed.queues.contains_key(name) {
             return Verdict::Forget;
         }
+        if observed.unavailable.contains(name) {
+            // Its bindings may not be shown, nor whose it is.
+            return Verdict::Drain(name.to_owned());
+        }
         if let Err(verdict) = self.claim(&object, state) {
             return verdict;
         }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use kube::core::Status;
 use tokio::sync::Semaphore;
 
 /// How many writes may be under way at the same time. More would not be faster, and
@@ -33,9 +34,16 @@ pub(crate) async fn written<T>(write: impl Future<Output = Result<T, kube::Error
     let _place = PLACES.acquire().await;
     match tokio::time::timeout(super::API_TIMEOUT, write).await {
         Ok(Ok(value)) => Ok(value),
-        Ok(Err(kube::Error::Api(status))) if status.code == 409 => Err(WriteError::Conflict),
+        Ok(Err(kube::Error::Api(status))) if is_conflict(&status) => Err(WriteError::Conflict),
         Ok(Err(kube::Error::Api(status))) if status.code == 404 => Err(WriteError::Gone),
         Ok(Err(error)) => Err(WriteError::Refused(Box::new(error))),
         Err(_) => Err(WriteError::Timeout(super::API_TIMEOUT)),
     }
+}
+
+/// Whether the resource is not as the write expects it. Of a JSON patch whose test fails the
+/// API server says 422 without a cause; a resource that would be invalid has causes.
+fn is_conflict(status: &Status) -> bool {
+    let has_causes = status.details.as_ref().is_some_and(|details| !details.causes.is_empty());
+    status.code == 409 || (status.code == 422 && !has_causes)
 }

@@ -142,8 +142,10 @@ async fn maintain(
     let endpoint = dereference::endpoint(object, context).await.map_err(Obstacle::Dereference)?;
     let task = Arc::new(prepare(object.clone(), &context.cluster).map_err(Obstacle::Invalid)?);
     let mut result = submit(&endpoint, context, &task).await;
-    if let Err(Failure { cause: Cause::Broker(BrokerError::Unauthorized { .. }), .. }) = &result {
-        // The password may have been rotated: read the Secret once more.
+    if let Err(Failure { cause: Cause::Broker(error), .. }) = &result
+        && matches!(error, BrokerError::Unauthorized { .. } | BrokerError::Tls { .. })
+    {
+        // The password or the authority may have been replaced: read the Secret once more.
         let fresh = dereference::fresh_endpoint(object, context).await.map_err(Obstacle::Dereference)?;
         if fresh.fingerprint() != endpoint.fingerprint() {
             result = submit(&fresh, context, &task).await;

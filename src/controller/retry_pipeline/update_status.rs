@@ -78,13 +78,17 @@ pub(super) async fn write(
         return Ok(None);
     }
     let before = as_map(object.status.as_ref().unwrap_or(&RetryPipelineStatus::default()));
-    let mut patch = as_map(next);
-    for key in before.keys().filter(|key| !patch.contains_key(*key)).cloned().collect::<Vec<_>>() {
-        // A merge patch keeps what it does not name.
-        patch.insert(key, Value::Null);
-    }
-    patch.retain(|key, value| !OF_REPLAYS.contains(&key.as_str()) && before.get(key) != Some(value));
-    patch_status(client, object, Value::Object(patch)).await.map(Some)
+    let after = as_map(next);
+    let ours = |key: &&String| !OF_REPLAYS.contains(&key.as_str());
+    let gone = before.keys().filter(ours).filter(|key| !after.contains_key(*key));
+    let changed = after.iter().filter(|(key, value)| ours(key) && before.get(*key) != Some(*value));
+    let steps = gone
+        .map(|key| json!({"op": "remove", "path": format!("/status/{key}")}))
+        .chain(changed.map(|(key, value)| set(key, value)))
+        .collect();
+    // What exists was recorded as intended before.
+    let exists = object.status.is_some() || !next.inventory.is_empty();
+    patch_status(client, object, steps, exists).await.map(Some)
 }
 
 /// Records what is about to be declared, before the first write on the broker.
@@ -93,22 +97,53 @@ pub(crate) async fn record_inventory(
     object: &RetryPipeline,
     inventory: &Inventory,
 ) -> Result<(), String> {
-    let patch = json!({"inventory": inventory::write(inventory)});
-    patch_status(client, object, patch)
+    let steps = vec![set("inventory", &json!(inventory::write(inventory)))];
+    patch_status(client, object, steps, object.status.is_some())
         .await
         .map(|_| ())
         .map_err(|error| format!("the inventory can't be recorded: {error}"))
 }
 
+/// Replaces one value whole: merged into what is there, an optional part of it would never go.
+fn set(key: &str, value: &Value) -> Value {
+    json!({"op": "add", "path": format!("/status/{key}"), "value": value})
+}
+
+/// Carries out the steps of a JSON patch below the status of this resource and of no other.
+/// `exists` is a guess whether there is a status, for a resource that was seen without one.
 async fn patch_status(
     client: &Client,
     object: &RetryPipeline,
-    status: Value,
+    steps: Vec<Value>,
+    exists: bool,
 ) -> Result<RetryPipeline, WriteError> {
+    match try_patch(client, object, &steps, exists).await {
+        Err(WriteError::Conflict) if object.status.is_none() => {
+            try_patch(client, object, &steps, !exists).await
+        }
+        result => result,
+    }
+}
+
+async fn try_patch(
+    client: &Client,
+    object: &RetryPipeline,
+    steps: &[Value],
+    exists: bool,
+) -> Result<RetryPipeline, WriteError> {
+    let test = |path: &str, value: Value| json!({"op": "test", "path": path, "value": value});
+    // So that a recreated resource never gets the old one's status. In a merge patch of a
+    // status the API server passes over the UID.
+    let mut patch = vec![test("/metadata/uid", json!(object.metadata.uid))];
+    if !exists {
+        patch.extend([test("/status", Value::Null), json!({"op": "add", "path": "/status", "value": {}})]);
+    }
+    patch.extend_from_slice(steps);
+    let patch = serde_json::from_value(Value::Array(patch))
+        .map_err(|error| WriteError::Refused(Box::new(kube::Error::SerdeError(error))))?;
     let api: Api<RetryPipeline> = Api::namespaced(client.clone(), &object.namespace().unwrap_or_default());
-    // With the UID, so that a recreated resource never gets the old one's status.
-    let patch = json!({"metadata": {"uid": object.metadata.uid}, "status": status});
-    written(api.patch_status(&object.name_any(), &PatchParams::default(), &Patch::Merge(&patch))).await
+    let patch = Patch::Json::<()>(patch);
+    written(api.patch_status(&object.name_any(), &PatchParams::default(), &patch)).await
 }
 
 fn as_map(status: &RetryPipelineStatus) -> serde_json::Map<String, Value> {

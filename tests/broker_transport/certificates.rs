@@ -1,65 +1,16 @@
 //! Whom TLS trusts, for HTTP and for AMQP.
 
-use std::sync::Arc;
-
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use redrive::broker::connection::Parts;
 use redrive::broker::{BrokerError, Endpoint, Management, amqp};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig};
 
+use super::authority::{Authority, server_config};
 use super::fake::{Answer, Fake, OVERVIEW};
 use super::local;
 
-/// An authority that signs certificates for tests.
-struct Authority(CertifiedIssuer<'static, KeyPair>);
-
-impl Authority {
-    fn new() -> Self {
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
-    }
-
-    fn pem(&self) -> String {
-        self.0.pem()
-    }
-
-    /// Certificate and key for a name, both PEM.
-    fn sign(&self, name: &str) -> (String, String) {
-        let key = KeyPair::generate().unwrap();
-        let certificate =
-            CertificateParams::new(vec![name.to_owned()]).unwrap().signed_by(&key, &self.0).unwrap();
-        (certificate.pem(), key.serialize_pem())
-    }
-
-    fn roots(&self) -> RootCertStore {
-        let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_slice(self.pem().as_bytes()).unwrap()).unwrap();
-        roots
-    }
-}
-
 /// A server that shows an overview behind a certificate, and with `clients`
 /// wants one of them.
-fn server((certificate, key): &(String, String), clients: Option<&Authority>) -> Fake {
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
-        .with_safe_default_protocol_versions()
-        .unwrap();
-    let builder = match clients {
-        None => builder.with_no_client_auth(),
-        Some(authority) => builder.with_client_cert_verifier(
-            WebPkiClientVerifier::builder_with_provider(Arc::new(authority.roots()), provider)
-                .build()
-                .unwrap(),
-        ),
-    };
-    let chain = vec![CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()];
-    let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
-    Fake::https(builder.with_single_cert(chain, key).unwrap(), |_, _| Answer::json(200, OVERVIEW))
+fn server(identity: &(String, String), clients: Option<&Authority>) -> Fake {
+    Fake::https(server_config(identity, clients), |_, _| Answer::json(200, OVERVIEW))
 }
 
 fn endpoint(fake: &Fake, ca: Option<&str>, client: Option<&(String, String)>) -> Endpoint {

@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 
+#[path = "../support/authority.rs"]
+mod authority;
 #[path = "../support/fake.rs"]
 mod fake;
 

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
+use redrive::api::RetryPipeline;
 use serde_json::{Value, json};
 
-use crate::support::steadily;
 use crate::support::world::{POLL, World, condition, describe, inventory, is_ready, message, verdict};
 
 /// The first RetryPipeline of an example, on this world's vhost.
@@ -66,36 +66,26 @@ async fn check_example(version: &str, file: &str, at_least_once: &str, queues: &
     world.leave().await;
 }
 
+const ORDERS: [&str; 9] = [
+    "orders.queue",
+    "orders.queue.dlq",
+    "orders.queue.dlq.quarantine.poison",
+    "orders.queue.dlq.quarantine.replay-limit",
+    "orders.queue.dlq.quarantine.schema",
+    "orders.queue.retry.0",
+    "orders.queue.retry.1",
+    "orders.queue.retry.2",
+    "orders.queue.retry.3",
+];
+
 #[tokio::test]
 async fn the_example_with_a_brokers_ladder_becomes_ready() {
-    let queues = [
-        "orders.queue",
-        "orders.queue.dlq",
-        "orders.queue.dlq.quarantine.poison",
-        "orders.queue.dlq.quarantine.replay-limit",
-        "orders.queue.dlq.quarantine.schema",
-        "orders.queue.retry.0",
-        "orders.queue.retry.1",
-        "orders.queue.retry.2",
-        "orders.queue.retry.3",
-    ];
-    check_example("43", "orders", "True Reconciled", &queues, "True Reconciled Broker 4 0 False").await;
+    check_example("43", "orders", "True Reconciled", &ORDERS, "True Reconciled Broker 4 0 False").await;
 }
 
 #[tokio::test]
 async fn the_example_with_a_brokers_ladder_becomes_ready_on_4_0_too() {
-    let queues = [
-        "orders.queue",
-        "orders.queue.dlq",
-        "orders.queue.dlq.quarantine.poison",
-        "orders.queue.dlq.quarantine.replay-limit",
-        "orders.queue.dlq.quarantine.schema",
-        "orders.queue.retry.0",
-        "orders.queue.retry.1",
-        "orders.queue.retry.2",
-        "orders.queue.retry.3",
-    ];
-    check_example("40", "orders", "True Reconciled", &queues, "True Reconciled Broker 4 0 False").await;
+    check_example("40", "orders", "True Reconciled", &ORDERS, "True Reconciled Broker 4 0 False").await;
 }
 
 #[tokio::test]
@@ -218,7 +208,11 @@ async fn nothing_is_written_where_nothing_differs() {
     world.create_ready("orders", json!({"deadLetter": {"retention": "14d", "parkingLot": true}})).await;
     world.create_ready("plain", json!({"retry": {"mode": "None", "delays": null}})).await;
     // The counts of a new queue come a moment later.
-    tokio::time::sleep(POLL * 3).await;
+    for (name, queues) in [("orders", 5), ("plain", 2)] {
+        let knows_all = |pipeline: &RetryPipeline| pipeline.status.as_ref().unwrap().queues.len() == queues;
+        world.until(name, "knows all counts", knows_all).await;
+    }
+    world.looked_at(2).await;
     let before = (world.get("orders").await, world.get("plain").await);
     let events = (world.events("orders").await, world.events("plain").await);
     world.proxy.forget();
@@ -227,11 +221,7 @@ async fn nothing_is_written_where_nothing_differs() {
             world.stop().await;
             world.start();
         }
-        steadily("nothing is written", POLL * 6, async || {
-            let writes = world.proxy.writes();
-            if writes.is_empty() { Ok(()) } else { Err(format!("{writes:#?}")) }
-        })
-        .await;
+        world.writes_nothing("nothing is written", POLL * 6).await;
     }
     let after = (world.get("orders").await, world.get("plain").await);
     assert_eq!(

@@ -245,11 +245,11 @@ async fn report_never_writes_and_tells_each_finding_once() {
         assert_eq!(verdict(&pipeline, "Drifted"), "True DriftFound");
     }
     // Nothing more is said while nothing more changes, not even after a start.
-    tokio::time::sleep(POLL * 2).await;
+    world.looked_at(2).await;
     let before = (world.get("orders").await, world.events("orders").await);
     world.stop().await;
     world.start();
-    tokio::time::sleep(POLL * 4).await;
+    world.looked_at(4).await;
     let after = (world.get("orders").await, world.events("orders").await);
     assert_eq!(before.1, after.1);
     assert_eq!(
@@ -340,11 +340,7 @@ async fn a_retry_queue_that_people_declare_otherwise_is_replaced_or_only_reporte
     let pipeline = world.until_reason("orders", "DriftFound").await;
     assert_eq!(verdict(&pipeline, "Drifted"), "True DriftFound");
     world.until_event("orders", "DriftFound: ").await;
-    steadily("nothing is written under Report", POLL * 3, async || {
-        let writes = world.proxy.writes();
-        if writes.is_empty() { Ok(()) } else { Err(format!("{writes:#?}")) }
-    })
-    .await;
+    world.writes_nothing("nothing is written under Report", POLL * 3).await;
     world.edit("orders", json!({"driftPolicy": "Correct"})).await;
     world.ready("orders").await;
     let changed = broker.queue(&vhost, "orders.queue.retry.0").await;

@@ -170,10 +170,12 @@ async fn numbers_in_policies_change_without_a_new_queue() {
 
     let spec = json!({"deadLetter": {"retention": null, "maxLength": null}, "source": {"queue": {"maxLength": null}}});
     world.edit("orders", spec).await;
-    world.ready("orders").await;
+    let pipeline = world.ready("orders").await;
     let policies = world.broker.get(&["policies", &world.vhost]).await;
     assert_eq!(policy_value(&policies, ":dlq", "message-ttl"), Value::Null);
     assert_eq!(policy_value(&policies, ":source", "max-length"), Value::Null);
+    let dead_letter = pipeline.status.unwrap().effective.unwrap().dead_letter;
+    assert!(dead_letter.retention.is_none() && dead_letter.max_length.is_none(), "{dead_letter:?}");
     world.leave().await;
 }
 

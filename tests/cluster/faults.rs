@@ -7,8 +7,7 @@ use serde_json::json;
 
 use crate::support::broker::Broker;
 use crate::support::proxy::{Action, Proxy};
-use crate::support::steadily;
-use crate::support::world::{POLL, World, condition, describe, is_ready, message, verdict};
+use crate::support::world::{POLL, World, condition, describe, inventory, is_ready, message, verdict};
 
 #[tokio::test]
 async fn a_broker_that_is_down_at_the_start_is_found_when_it_comes() {
@@ -25,18 +24,32 @@ async fn a_broker_that_is_down_at_the_start_is_found_when_it_comes() {
     world.leave().await;
 }
 
-#[tokio::test]
-async fn an_apply_that_breaks_off_in_the_middle_goes_on_later() {
-    let mut world = World::new("middle").await;
-    world.proxy.rule(|request| if request.writes_before >= 9 { Action::Cut } else { Action::Pass });
+/// Breaks the connections off after nine writes, and then they hold again.
+async fn check_broken_off(purpose: &str, ninth: Action) {
+    let mut world = World::new(purpose).await;
+    world.proxy.rule(move |request| match request.writes_before {
+        8 if request.is_write() => ninth.clone(),
+        9.. => Action::Cut,
+        _ => Action::Pass,
+    });
     world.start();
     world.create(world.manifest("orders", json!({}))).await;
     let pipeline = world.until_reason("orders", "BrokerUnreachable").await;
-    assert!(!crate::support::world::inventory(&pipeline, "Intended").is_empty(), "{}", describe(&pipeline));
+    assert!(!inventory(&pipeline, "Intended").is_empty(), "{}", describe(&pipeline));
     world.proxy.heal();
     let pipeline = world.ready("orders").await;
     assert!(pipeline.status.unwrap().drift.is_none(), "a first declaration is no drift");
     world.leave().await;
+}
+
+#[tokio::test]
+async fn an_apply_that_breaks_off_in_the_middle_goes_on_later() {
+    check_broken_off("middle", Action::Cut).await;
+}
+
+#[tokio::test]
+async fn a_write_whose_answer_is_lost_is_found_done() {
+    check_broken_off("answer", Action::CutAnswer).await;
 }
 
 #[tokio::test]
@@ -59,27 +72,15 @@ async fn a_wrong_password_is_told_apart_and_its_correction_is_found() {
 async fn a_rotated_password_costs_one_refusal() {
     let mut world = World::new("rotated").await;
     world.settings.poll_interval = Duration::from_secs(3_600);
-    let user = world.namespace.clone();
-    world.broker.create_user(&user, "first", "policymaker").await;
-    world.broker.grant(&world.vhost, &user, ".*").await;
-    let mut secret = world.secret();
-    secret.extend([("username", user.clone()), ("password", "first".to_owned())]);
-    world.write_secret(&secret).await;
+    world.as_user("first", "policymaker", ".*").await;
     world.start();
     world.create_ready("orders", json!({})).await;
-    world.broker.create_user(&user, "second", "policymaker").await;
-    secret.insert("password", "second".to_owned());
-    world.write_secret(&secret).await;
-    world.proxy.forget();
+    world.as_user("second", "policymaker", ".*").await;
     world.edit("orders", json!({"source": {"deliveryLimit": 3}})).await;
-    let pipeline = world.ready("orders").await;
-    let events = world.events("orders").await;
-    assert!(
-        !events.iter().any(|event| event.contains("Unauthorized")),
-        "{events:#?} {}",
-        describe(&pipeline)
-    );
-    world.broker.delete(&["users", &user]).await;
+    world.ready("orders").await;
+    let seen = world.proxy.seen();
+    assert!(seen.iter().any(|request| request.answer == Some(401)), "the old password was refused once");
+    world.assert_no_event("orders", "Unauthorized").await;
     world.leave().await;
 }
 
@@ -133,37 +134,24 @@ async fn a_vhost_that_is_missing_is_waited_for_and_never_made() {
 #[tokio::test]
 async fn a_user_without_policymaker_is_forbidden_before_anything_is_written() {
     let mut world = World::new("tags").await;
-    let user = world.namespace.clone();
-    world.broker.create_user(&user, "pass", "management").await;
-    world.broker.grant(&world.vhost, &user, ".*").await;
-    let mut secret = world.secret();
-    secret.extend([("username", user.clone()), ("password", "pass".to_owned())]);
-    world.write_secret(&secret).await;
+    world.as_user("pass", "management", ".*").await;
     world.start();
     world.create(world.manifest("orders", json!({}))).await;
     let pipeline = world.until_reason("orders", "Forbidden").await;
-    assert!(message(&pipeline, "Ready").contains(&user), "{}", describe(&pipeline));
+    assert!(message(&pipeline, "Ready").contains(&world.namespace), "{}", describe(&pipeline));
     assert_eq!(verdict(&pipeline, "Stalled"), "True Forbidden");
     assert!(world.proxy.writes().is_empty(), "{:#?}", world.proxy.writes());
-    world.broker.create_user(&user, "pass", "policymaker").await;
+    world.broker.create_user(&world.namespace, "pass", "policymaker").await;
     world.ready("orders").await;
-    world.broker.delete(&["users", &user]).await;
     world.leave().await;
 }
 
 #[tokio::test]
 async fn a_name_that_the_user_may_not_configure_is_named() {
     let mut world = World::new("rights").await;
-    let user = world.namespace.clone();
-    world.broker.create_user(&user, "pass", "policymaker").await;
     // All but one of the derived names.
-    world
-        .broker
-        .grant(&world.vhost, &user, "^(redrive|orders\\.(exchange|queue($|\\.dl|\\.return|\\.retry\\.0)))")
-        .await;
-    let mut secret = world.secret();
-    secret.extend([("username", user.clone()), ("password", "pass".to_owned())]);
-    world.write_secret(&secret).await;
+    let most = "^(redrive|orders\\.(exchange|queue($|\\.dl|\\.return|\\.retry\\.0)))";
+    world.as_user("pass", "policymaker", most).await;
     world.start();
     world.create(world.manifest("orders", json!({}))).await;
     let pipeline = world.until_reason("orders", "Forbidden").await;
@@ -173,10 +161,9 @@ async fn a_name_that_the_user_may_not_configure_is_named() {
         describe(&pipeline)
     );
     assert!(!world.broker.exists("queues", &world.vhost, "orders.queue").await, "the source comes last");
-    world.broker.grant(&world.vhost, &user, ".*").await;
+    world.broker.grant(&world.vhost, &world.namespace, ".*").await;
     let pipeline = world.ready("orders").await;
     assert!(pipeline.status.unwrap().drift.is_none());
-    world.broker.delete(&["users", &user]).await;
     world.leave().await;
 }
 
@@ -261,11 +248,7 @@ async fn another_broker_behind_the_same_secret_is_not_written_to() {
     world.proxy.lead_to(&other.address);
     let pipeline = world.until_reason("orders", "BrokerChanged").await;
     assert_eq!(verdict(&pipeline, "Stalled"), "True BrokerChanged");
-    steadily("nothing is written to another broker", POLL * 3, async || {
-        let writes = world.proxy.writes();
-        if writes.is_empty() { Ok(()) } else { Err(format!("{writes:#?}")) }
-    })
-    .await;
+    world.writes_nothing("nothing is written to another broker", POLL * 3).await;
     assert!(other.names("queues", &world.vhost).await.is_empty());
     // A deletion does not take the other broker's objects for ours either.
     world.edit("orders", json!({"deletionPolicy": "Delete"})).await;
@@ -332,11 +315,7 @@ async fn a_suspended_pipeline_is_left_alone() {
     assert_eq!(verdict(&pipeline, "Ready"), "True Reconciled", "Ready stays as it was");
     world.proxy.forget();
     world.broker.delete(&["queues", &world.vhost, "orders.queue.dlq"]).await;
-    steadily("nothing is touched", POLL * 4, async || {
-        let writes = world.proxy.writes();
-        if writes.is_empty() { Ok(()) } else { Err(format!("{writes:#?}")) }
-    })
-    .await;
+    world.writes_nothing("nothing is touched", POLL * 4).await;
     world.edit("orders", json!({"suspend": false})).await;
     world.ready("orders").await;
     assert!(world.broker.exists("queues", &world.vhost, "orders.queue.dlq").await);

@@ -8,9 +8,11 @@
 
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
+mod conflicts;
 mod counts;
 mod create;
 mod deletion;
+mod doubts;
 mod drained;
 mod drift;
 mod edits;
@@ -25,3 +27,4 @@ mod rights;
 mod size;
 mod stop;
 mod support;
+mod tls;

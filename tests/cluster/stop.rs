@@ -59,20 +59,18 @@ async fn an_idle_operator_stops_at_once() {
 #[tokio::test]
 async fn an_api_server_that_goes_away_is_found_again() {
     let mut world = World::new("apiserver").await;
-    let direct = world.client.clone();
     let mut config = kubernetes::config().await;
     let tunnel =
         Tunnel::start(config.cluster_url.host().unwrap(), config.cluster_url.port_u16().unwrap_or(443)).await;
     config.cluster_url = format!("https://{}", tunnel.address).parse().unwrap();
-    world.client = Client::try_from(config).unwrap();
+    world.operators_client = Some(Client::try_from(config).unwrap());
     world.start();
-    world.client = direct;
     world.create_ready("orders", json!({"deletionPolicy": "Delete"})).await;
     tunnel.close();
     // Two changes that the operator can't see, one on either side.
     world.edit("orders", json!({"source": {"deliveryLimit": 3}})).await;
     world.broker.delete(&["queues", &world.vhost, "orders.queue.dlq"]).await;
-    tokio::time::sleep(Duration::from_secs(3)).await;
+    tunnel.refused(3).await;
     tunnel.open();
     world.ready("orders").await;
     assert!(world.broker.exists("queues", &world.vhost, "orders.queue.dlq").await);

@@ -1,17 +1,20 @@
 //! What every test stands on.
 
+#[path = "../../support/authority.rs"]
+pub(crate) mod authority;
 pub(crate) mod broker;
 #[path = "../../support/kubernetes.rs"]
 pub(crate) mod kubernetes;
 pub(crate) mod proxy;
 pub(crate) mod tcp;
+pub(crate) mod tls;
 pub(crate) mod world;
 
 use std::future::Future;
 use std::time::{Duration, Instant};
 
 /// How long anything may take before a test gives up on it.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// How often a condition is looked at.
 const STEP: Duration = Duration::from_millis(100);

@@ -8,6 +8,7 @@ use tokio::task::AbortHandle;
 pub(crate) struct Tunnel {
     pub(crate) address: String,
     open: watch::Sender<bool>,
+    refused: watch::Receiver<usize>,
     accepting: AbortHandle,
 }
 
@@ -22,18 +23,28 @@ impl Tunnel {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let (open, state) = watch::channel(true);
+        let (refuse, refused) = watch::channel(0);
         let target = format!("{host}:{port}");
         let accepting = tokio::spawn(async move {
             while let Ok((near, _)) = listener.accept().await {
-                tokio::spawn(carry(near, target.clone(), state.clone()));
+                if *state.borrow() {
+                    tokio::spawn(carry(near, target.clone(), state.clone()));
+                } else {
+                    refuse.send_modify(|count| *count += 1);
+                }
             }
         });
-        Self { address, open, accepting: accepting.abort_handle() }
+        Self { address, open, refused, accepting: accepting.abort_handle() }
     }
 
     /// Breaks all connections, and each new one.
     pub(crate) fn close(&self) {
         self.open.send_replace(false);
+    }
+
+    /// Waits until so many connections were tried in vain, all in all.
+    pub(crate) async fn refused(&self, count: usize) {
+        let _ = self.refused.clone().wait_for(|refused| *refused >= count).await.unwrap();
     }
 
     pub(crate) fn open(&self) {
@@ -42,9 +53,6 @@ impl Tunnel {
 }
 
 async fn carry(mut near: TcpStream, target: String, mut open: watch::Receiver<bool>) {
-    if !*open.borrow() {
-        return;
-    }
     let Ok(mut far) = TcpStream::connect(target).await else { return };
     tokio::select! {
         _ = tokio::io::copy_bidirectional(&mut near, &mut far) => {}

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::broker::Broker;
 use super::proxy::Proxy;
-use super::{eventually, kubernetes};
+use super::{eventually, kubernetes, steadily};
 
 /// The Secret that all manifests of these tests name, as the examples do.
 pub(crate) const SECRET: &str = "rabbit-connection";
@@ -38,6 +38,8 @@ pub(crate) struct World {
     pub(crate) vhost: String,
     pub(crate) proxy: Proxy,
     pub(crate) settings: Settings,
+    /// How the operator reaches the API server, if not as the test does.
+    pub(crate) operators_client: Option<Client>,
     operator: Option<Operator>,
 }
 
@@ -49,6 +51,11 @@ impl World {
 
     /// A world on a version of the broker, and on its own.
     pub(crate) async fn on(version: &str, purpose: &str) -> Self {
+        Self::at(Broker::of(version), purpose).await
+    }
+
+    /// A world on this broker.
+    pub(crate) async fn at(broker: Broker, purpose: &str) -> Self {
         static COUNTER: AtomicU32 = AtomicU32::new(0);
         if std::env::var_os("REDRIVE_TEST_LOG").is_some() {
             let filter = tracing_subscriber::EnvFilter::from_env("REDRIVE_TEST_LOG");
@@ -56,7 +63,6 @@ impl World {
         }
         let client = kubernetes::client().await;
         kubernetes::with_definitions(&client).await;
-        let broker = Broker::of(version);
         let number = COUNTER.fetch_add(1, Ordering::Relaxed);
         let namespace = format!("redrive-{purpose}-{}-{number}", std::process::id());
         let object = serde_json::from_value(json!({"metadata": {"name": namespace}})).unwrap();
@@ -75,6 +81,7 @@ impl World {
             namespace,
             proxy: Proxy::start(&broker.address).await,
             broker,
+            operators_client: None,
             operator: None,
         };
         world.write_secret(&world.secret()).await;
@@ -95,9 +102,30 @@ impl World {
         let secret = json!({
             "apiVersion": "v1", "kind": "Secret", "metadata": {"name": SECRET}, "stringData": values,
         });
-        self.delete_secret().await;
         let secret: Secret = serde_json::from_value(secret).unwrap();
-        self.secrets().create(&PostParams::default(), &secret).await.unwrap();
+        let params = PostParams::default();
+        // In place, as a rotation does it: there is no moment without a Secret.
+        if self.secrets().get_opt(SECRET).await.unwrap().is_some() {
+            self.secrets().replace(SECRET, &params, &secret).await.unwrap();
+        } else {
+            self.secrets().create(&params, &secret).await.unwrap();
+        }
+    }
+
+    /// Has the operator come as a user of its own; says what the Secret holds then.
+    pub(crate) async fn as_user(
+        &self,
+        password: &str,
+        tags: &str,
+        configure: &str,
+    ) -> BTreeMap<&'static str, String> {
+        let user = &self.namespace;
+        self.broker.create_user(user, password, tags).await;
+        self.broker.grant(&self.vhost, user, configure).await;
+        let mut secret = self.secret();
+        secret.extend([("username", user.clone()), ("password", password.to_owned())]);
+        self.write_secret(&secret).await;
+        secret
     }
 
     pub(crate) async fn delete_secret(&self) {
@@ -230,11 +258,46 @@ impl World {
         .await
     }
 
+    /// Fails if there is an event about a pipeline that contains this text.
+    pub(crate) async fn assert_no_event(&self, name: &str, text: &str) {
+        let events = self.events(name).await;
+        assert!(!events.iter().any(|event| event.contains(text)), "{events:#?}");
+    }
+
+    /// Waits until the operator has looked at the whole vhost so many times more.
+    pub(crate) async fn looked_at(&self, times: usize) {
+        let list = format!("/queues/{}?", self.vhost);
+        let count = || self.proxy.seen().iter().filter(|request| request.path.contains(&list)).count();
+        let before = count();
+        eventually(&format!("{times} looks at the vhost"), async || {
+            let looks = count() - before;
+            if looks >= times { Ok(()) } else { Err(format!("{looks} looks")) }
+        })
+        .await;
+    }
+
+    /// Fails if anything was written, or is within this time.
+    pub(crate) async fn writes_nothing(&self, why: &str, during: Duration) {
+        steadily(why, during, async || {
+            let writes = self.proxy.writes();
+            if writes.is_empty() { Ok(()) } else { Err(format!("{writes:#?}")) }
+        })
+        .await;
+    }
+
+    /// Leads the operator's calls to the API server through the proxy too.
+    pub(crate) async fn proxy_kubernetes(&mut self) {
+        let address = self.proxy.before_kubernetes(&kubernetes::config().await).await;
+        let config = kube::Config::new(format!("http://{address}").parse().unwrap());
+        self.operators_client = Some(Client::try_from(config).unwrap());
+    }
+
     /// Starts the operator.
     pub(crate) fn start(&mut self) {
         assert!(self.operator.is_none(), "one operator at a time");
         let token = CancellationToken::new();
-        let running = controller::run(self.client.clone(), self.settings.clone(), token.clone());
+        let client = self.operators_client.as_ref().unwrap_or(&self.client).clone();
+        let running = controller::run(client, self.settings.clone(), token.clone());
         self.operator = Some(Operator { token, task: tokio::spawn(running) });
     }
 
@@ -245,16 +308,6 @@ impl World {
         operator.token.cancel();
         operator.task.await.unwrap().unwrap();
         started.elapsed()
-    }
-
-    /// Ends the operator in the middle of whatever it does, as far as that goes inside a process:
-    /// nothing that it sends afterwards reaches the broker.
-    pub(crate) async fn kill(&mut self) {
-        self.proxy.rule(|_| super::proxy::Action::Cut);
-        let operator = self.operator.take().expect("an operator runs");
-        operator.token.cancel();
-        operator.task.abort();
-        let _ = operator.task.await;
     }
 
     /// Removes the namespace and the vhost.
@@ -270,7 +323,9 @@ impl World {
         }
         let namespaces = Api::<Namespace>::all(self.client.clone());
         let _ = namespaces.delete(&self.namespace, &DeleteParams::default()).await;
-        let _ = self.broker.call(reqwest::Method::DELETE, &["vhosts", &self.vhost], Value::Null).await;
+        for path in [["vhosts", &self.vhost], ["users", &self.namespace]] {
+            let _ = self.broker.call(reqwest::Method::DELETE, &path, Value::Null).await;
+        }
     }
 }
 

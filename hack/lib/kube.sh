@@ -175,6 +175,22 @@ kube_down() {
     daemon_stop etcd
 }
 
+cmd_api() {
+    ! external_kube || die "the API server is not ours: REDRIVE_KUBECONFIG is set"
+    kube_require_authority
+    case ${1:-} in
+        kill)
+            lock_name
+            step "API server killed" daemon_kill kube-apiserver || die "the API server does not run"
+            ;;
+        start)
+            lock_name
+            step "API server is ready" kube_start_apiserver
+            ;;
+        *) die "usage: hack/dev api kill|start" ;;
+    esac
+}
+
 kube_require_authority() {
     if [ -z "$SLOT" ] || [ ! -s "$KUBECONFIG_ADMIN" ]; then
         die "'$NAME' has no Kubernetes yet: hack/dev up kube"

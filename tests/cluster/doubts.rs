@@ -1,7 +1,5 @@
 //! Answers that are not to be believed at once, and questions that nobody may ask.
 
-use std::time::Duration;
-
 use serde_json::json;
 
 use crate::deletion::{deletion, nothing_is_left};
@@ -48,10 +46,10 @@ async fn a_vhost_that_is_called_missing_costs_no_state() {
 #[tokio::test]
 async fn a_deletion_does_not_believe_at_once_that_the_vhost_is_gone() {
     let mut world = World::new("once").await;
-    // The deletion alone asks.
-    world.settings.poll_interval = Duration::from_secs(3_600);
     world.start();
     world.create_ready("orders", deletion("Delete")).await;
+    // The deletion is the first to ask.
+    world.stop().await;
     world.proxy.forget();
     // One look finds no vhost, in each of its questions; the next one is answered rightly.
     let (concerns, mut is_over) = (is_in(&world.vhost), false);
@@ -63,6 +61,7 @@ async fn a_deletion_does_not_believe_at_once_that_the_vhost_is_gone() {
         no_vhost()
     });
     world.delete("orders").await;
+    world.start();
     world.until_gone("orders").await;
     let answers: Vec<u16> =
         world.proxy.seen().into_iter().filter(asks_for_the_vhost).filter_map(|seen| seen.answer).collect();

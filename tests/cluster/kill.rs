@@ -20,7 +20,7 @@ use crate::support::world::{World, describe, inventory, is_ready};
 const SIDE_BY_SIDE: usize = 8;
 
 /// How many points of each series are tried where there is little time.
-const FEW: usize = 6;
+const FEW: usize = 4;
 
 /// A pipeline with everything in it that is written in a way of its own.
 fn rich() -> Value {

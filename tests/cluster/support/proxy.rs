@@ -314,7 +314,10 @@ async fn pass_on(mut answer: Response, stream: &mut TcpStream) -> std::io::Resul
     let framing = if has_body { "Transfer-Encoding: chunked\r\n" } else { "" };
     let head = format!("HTTP/1.1 {status} x\r\nContent-Type: {kind}\r\n{framing}\r\n");
     stream.write_all(head.as_bytes()).await?;
-    while has_body {
+    if !has_body {
+        return Ok(());
+    }
+    loop {
         // A watch ends when its client has gone, which only shows in the reading.
         let mut nothing = [0; 1];
         let chunk = tokio::select! {
@@ -325,8 +328,5 @@ async fn pass_on(mut answer: Response, stream: &mut TcpStream) -> std::io::Resul
         let framed = [format!("{:x}\r\n", chunk.len()).as_bytes(), &chunk, b"\r\n"].concat();
         stream.write_all(&framed).await?;
     }
-    if has_body {
-        stream.write_all(b"0\r\n\r\n").await?;
-    }
-    Ok(())
+    stream.write_all(b"0\r\n\r\n").await
 }

@@ -19,7 +19,7 @@ use redrive::topology::policy_check::is_own;
 use redrive::topology::spec::{
     Category, Delays, Identity, Jitter, Mode, Settings, SourceBinding, SourceExchange, Spec,
 };
-use redrive::topology::validate::{claimed_queues, validate};
+use redrive::topology::validate::validate;
 use world::Write;
 
 const NEW: (u32, u32, u32) = (4, 3, 6);
@@ -272,7 +272,7 @@ fn names_that_look_alike_are_different_names() {
     let twins = ["orders", "Orders", "ORDERS", "caf\u{e9}", "cafe\u{301}", "cafe"];
     for one in twins {
         let pipeline = checked(&with(|spec| spec.source.queue = one.into()));
-        assert!(claimed_queues(&pipeline).all(|name| name.starts_with(one)));
+        assert!(pipeline.claimed_queues().all(|name| name.starts_with(one)));
         let policy = Policy {
             name: "p".into(),
             pattern: exact_pattern(one),

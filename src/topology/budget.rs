@@ -5,8 +5,8 @@
 //! which is for the names to bear: they are the only part that a user makes long.
 
 use super::pipeline::Pipeline;
+use super::problem::Problem;
 use super::spec::Mode;
-use super::validate::{Problem, quarantine_categories};
 
 /// Most bytes that names may take in a status, with what stands around them.
 const MAX_BYTES: usize = 50_000;
@@ -93,7 +93,7 @@ fn dead_letter(pipeline: &Pipeline) -> Share {
 
 fn quarantine(pipeline: &Pipeline) -> Share {
     let names = pipeline.names();
-    let categories: Vec<&str> = quarantine_categories(pipeline).collect();
+    let categories: Vec<&str> = pipeline.quarantine_categories().collect();
     let of_one = |category: &&str| counted(&names.quarantine(category)) + listed(&names.category(category));
     let bytes = categories.iter().map(of_one).sum();
     Share { field: "deadLetter.quarantine", what: format!("{} quarantine queues", categories.len()), bytes }

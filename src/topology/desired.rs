@@ -33,7 +33,7 @@ use super::names;
 use super::observed::BrokerFacts;
 use super::plan::Stage;
 use super::spec::{Mode, Settings};
-use super::validate::{Pipeline, quarantine_categories};
+use super::validate::Pipeline;
 pub(super) use queues::retry_queue;
 use queues::{holding_queue, new_queue};
 pub use source::delivery_limit;
@@ -203,7 +203,7 @@ impl Builder<'_> {
         let tunables = [("message-ttl", dead_letter.retention), ("max-length", dead_letter.max_length)];
         self.settle(Stage::Policy, "dlq", &mut queue, &tunables);
         self.queue(Stage::DeadLetter, QueueRole::DeadLetter, queue, 1);
-        for category in quarantine_categories(self.pipeline) {
+        for category in self.pipeline.quarantine_categories() {
             let queue = holding_queue(names.quarantine(category), dead_letter.kind, dead_letter.group_size);
             self.queue(Stage::DeadLetter, QueueRole::Quarantine(category.to_owned()), queue, 1);
         }

@@ -19,6 +19,7 @@ pub mod ownership;
 pub mod pipeline;
 pub mod plan;
 pub mod policy_check;
+mod problem;
 pub mod removal;
 pub mod spec;
 mod uses;

@@ -6,6 +6,9 @@
 use super::names;
 use super::spec::{Identity, Mode, Spec};
 
+/// The quarantine category that replays use, so that users can't.
+pub const REPLAY_LIMIT_CATEGORY: &str = "replay-limit";
+
 /// One retry queue of a tier: a tier without jitter has one, with the tier's delay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shard {
@@ -72,6 +75,23 @@ impl Pipeline {
     #[must_use]
     pub fn has_chain(&self) -> bool {
         self.spec.mode != Mode::Application || !self.spec.dead_letter.quarantine.is_empty()
+    }
+
+    /// The quarantine categories that get a queue: the user's, and one for replays.
+    pub fn quarantine_categories(&self) -> impl Iterator<Item = &str> {
+        let categories = &self.spec.dead_letter.quarantine;
+        let for_replays = (!categories.is_empty()).then_some(REPLAY_LIMIT_CATEGORY);
+        categories.iter().map(|category| category.name.as_str()).chain(for_replays)
+    }
+
+    /// The queues that this pipeline claims for itself, in generation one.
+    pub fn claimed_queues(&self) -> impl Iterator<Item = String> {
+        let names = self.names();
+        let tiers = self.tiers.iter().flat_map(|tier| tier.shards.iter().map(|shard| tier.queue(1, shard)));
+        let quarantine = self.quarantine_categories().map(move |category| names.quarantine(category));
+        let parking_lot = self.spec.dead_letter.parking_lot.then(|| names.parking_lot());
+        let fixed = [self.spec.source.queue.clone(), self.dlq.clone()];
+        fixed.into_iter().chain(tiers).chain(quarantine).chain(parking_lot)
     }
 
     /// The longest delay that a message may still have to wait, in milliseconds.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use super::names;
 use super::pipeline::{Pipeline, Tier};
-use super::validate::{Problem, quarantine_categories};
+use super::problem::Problem;
 
 /// Bytes that names keep free for the suffix of a generation and a shard.
 const SUFFIX_ROOM: &str = ".g9999.s63";
@@ -27,7 +27,7 @@ fn queue_names(pipeline: &Pipeline) -> Uses {
     let mut queues = Uses::default();
     queues.add("source.queue.name", pipeline.spec.source.queue.clone(), false);
     queues.add("deadLetter.name", pipeline.dlq.clone(), false);
-    for category in quarantine_categories(pipeline) {
+    for category in pipeline.quarantine_categories() {
         queues.add("deadLetter.quarantine", names.quarantine(category), false);
     }
     if pipeline.spec.dead_letter.parking_lot {

@@ -7,7 +7,6 @@
 mod dead_letter;
 
 use std::collections::BTreeSet;
-use std::fmt;
 
 use super::budget;
 use super::expand;
@@ -15,6 +14,8 @@ use super::model::QueueType;
 use super::names;
 use super::observed::BrokerFacts;
 pub use super::pipeline::{Names, Pipeline, Shard, Tier};
+pub use super::problem::Problem;
+use super::problem::Problems;
 use super::spec::{Delays, Identity, Jitter, Mode, Ownership, Settings, SourceBinding, Spec};
 use super::uses;
 
@@ -27,29 +28,11 @@ pub const MAX_TIERS: usize = 32;
 /// Most retry queues of a pipeline: tiers × shards.
 pub const MAX_RETRY_QUEUES: usize = 64;
 
-/// The quarantine category that replays use, so that users can't.
-pub const REPLAY_LIMIT_CATEGORY: &str = "replay-limit";
-
 /// The largest number of a first tier.
 pub const MAX_NUMBER_FROM: u32 = 1_000;
 
 /// The largest priority of our policies.
 pub const MAX_PRIORITY: i64 = 1_000_000;
-
-/// Something in a specification that can't be used, and what to write instead.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Problem {
-    /// Path of the field below `spec`.
-    pub field: String,
-    /// What is wrong, and what to write instead.
-    pub message: String,
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "spec.{}: {}", self.field, self.message)
-    }
-}
 
 /// Checks a specification.
 ///
@@ -73,23 +56,6 @@ pub fn validate(identity: Identity, spec: Spec) -> Result<Pipeline, Vec<Problem>
     budget::check(&pipeline, &mut problems.0);
 
     if problems.0.is_empty() { Ok(pipeline) } else { Err(problems.0) }
-}
-
-#[derive(Default)]
-struct Problems(Vec<Problem>);
-
-impl Problems {
-    fn add(&mut self, field: &str, message: impl Into<String>) {
-        self.0.push(Problem { field: field.to_owned(), message: message.into() });
-    }
-
-    fn check_range(&mut self, field: &str, value: Option<i64>, low: i64, high: i64, unit: &str) {
-        if let Some(value) = value
-            && !(low..=high).contains(&value)
-        {
-            self.add(field, format!("{value} {unit} is out of range: write {low} to {high}"));
-        }
-    }
 }
 
 fn check_source(spec: &Spec, problems: &mut Problems) {
@@ -283,23 +249,6 @@ fn check_naming(spec: &Spec, problems: &mut Problems) {
             format!("{} is out of range: write 0 to {MAX_NUMBER_FROM}", spec.number_from),
         );
     }
-}
-
-/// The categories that get a queue: the user's, and one for replays.
-pub(crate) fn quarantine_categories(pipeline: &Pipeline) -> impl Iterator<Item = &str> {
-    let categories = &pipeline.spec.dead_letter.quarantine;
-    let for_replays = (!categories.is_empty()).then_some(REPLAY_LIMIT_CATEGORY);
-    categories.iter().map(|category| category.name.as_str()).chain(for_replays)
-}
-
-/// The queues that a pipeline claims for itself, in generation one.
-pub fn claimed_queues(pipeline: &Pipeline) -> impl Iterator<Item = String> {
-    let names = pipeline.names();
-    let tiers = pipeline.tiers.iter().flat_map(|tier| tier.shards.iter().map(|shard| tier.queue(1, shard)));
-    let quarantine = quarantine_categories(pipeline).map(move |category| names.quarantine(category));
-    let parking_lot = pipeline.spec.dead_letter.parking_lot.then(|| names.parking_lot());
-    let fixed = [pipeline.spec.source.queue.clone(), pipeline.dlq.clone()];
-    fixed.into_iter().chain(tiers).chain(quarantine).chain(parking_lot)
 }
 
 /// What a broker can't do for a pipeline.

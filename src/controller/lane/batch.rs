@@ -7,7 +7,6 @@ use tokio::sync::mpsc;
 
 use crate::broker::BrokerError;
 use crate::topology::ownership::Inventory;
-use crate::topology::validate::claimed_queues;
 
 use super::super::retry_pipeline::update_status::record_inventory;
 use super::active::{Active, Scope};
@@ -74,7 +73,7 @@ impl Lane {
             if let Task::Maintain(task) = &entry.task {
                 let claim = entry.task.claim();
                 let id = broker.id.as_deref().unwrap_or(&self.key.endpoint);
-                self.shared.claims.set(&claim, id, &self.key.vhost, claimed_queues(&task.pipeline));
+                self.shared.claims.set(&claim, id, &self.key.vhost, task.pipeline.claimed_queues());
             }
         }
     }

@@ -19,7 +19,7 @@ use super::super::api_server::WriteError;
 use super::super::events::Kind;
 use super::super::lane::{APART, Cause, Done, Failure, RemovalStep, Remove, Removed, Task};
 use super::conditions;
-use super::{dereference, finalizer, freshness, identity, inventory, report, uid, update_status};
+use super::{deletion_pace, dereference, finalizer, freshness, identity, inventory, report, update_status};
 use crate::api::annotations::RELEASE;
 use crate::api::conditions::PipelineReason;
 use crate::api::{Cleanup, CleanupStage, DeletionPolicy, RetryPipeline};
@@ -40,6 +40,17 @@ enum Next {
     Release,
     /// Look again after this time.
     Wait(Duration),
+}
+
+/// Says what stays on the broker of a pipeline that was deleted without cleanup, or
+/// cleans up where there was no time to ask for it.
+pub(crate) async fn deleted(object: RetryPipeline, context: &Context) {
+    report::forget(&object, context);
+    if object.spec.deletion_policy() == DeletionPolicy::Retain {
+        report::left_behind(&object, context, "deletionPolicy is Retain").await;
+    } else if object.metadata.deletion_timestamp.is_none() {
+        vanished(Arc::new(object), context).await;
+    }
 }
 
 /// One pass over a pipeline that is being deleted.
@@ -70,7 +81,7 @@ pub(super) async fn run(object: Arc<RetryPipeline>, context: &Context) -> Action
 /// Cleans up after a pipeline that is gone although its cleanup was due: the API
 /// server deletes a resource at once if the request came before the finalizer,
 /// however much later it is carried out.
-pub(super) async fn vanished(object: Arc<RetryPipeline>, context: &Context) {
+async fn vanished(object: Arc<RetryPipeline>, context: &Context) {
     let began = Instant::now();
     let why = loop {
         let why = match delete_vanished(&object, context).await {
@@ -82,7 +93,7 @@ pub(super) async fn vanished(object: Arc<RetryPipeline>, context: &Context) {
         {
             break Some(why);
         }
-        tokio::time::sleep(context.backoff.next(&pace(&object))).await;
+        tokio::time::sleep(context.backoff.next(&deletion_pace(&object))).await;
     };
     if let Some(why) = why {
         report::left_behind(&object, context, &why).await;
@@ -160,14 +171,9 @@ async fn put_back(object: &Arc<RetryPipeline>, context: &Context) -> bool {
     }
 }
 
-/// Failures before the deletion say nothing about how often it may be tried.
-pub(super) fn pace(object: &RetryPipeline) -> String {
-    format!("{} deletion", uid(object))
-}
-
 fn try_again(object: &RetryPipeline, context: &Context, error: &WriteError) -> Action {
     tracing::warn!(namespace = object.namespace(), name = object.name_any(), %error, "trying to delete again later");
-    Action::requeue(context.backoff.next(&pace(object)))
+    Action::requeue(context.backoff.next(&deletion_pace(object)))
 }
 
 /// Waits for what can't be reached, at most as long as the operator is told. The
@@ -193,7 +199,7 @@ async fn give_up_later(
     }
     update_status::judge(&mut next, object, conditions::of_deletion(reason, &message));
     report::save(object, &next, context).await?;
-    let wait = context.backoff.next(&pace(object));
+    let wait = context.backoff.next(&deletion_pace(object));
     Ok(Next::Wait(if bounded { wait.min(left + Duration::from_millis(100)) } else { wait }))
 }
 

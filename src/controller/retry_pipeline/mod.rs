@@ -25,9 +25,10 @@ use crate::broker::{BrokerError, Endpoint};
 use crate::topology::spec::Identity;
 use crate::topology::validate::{Problem, validate};
 
+pub(crate) use cleanup::deleted;
 pub(crate) use dereference::secret_key;
 pub(crate) use freshness::LastWritten;
-pub(crate) use report::{Reported, deleted};
+pub(crate) use report::Reported;
 
 /// Brings one pipeline up to date. Every failure ends in a condition and a later
 /// try, so there is no error to return.
@@ -185,6 +186,12 @@ pub(crate) fn identity(object: &RetryPipeline, cluster: &str) -> Identity {
 
 pub(crate) fn uid(object: &RetryPipeline) -> String {
     object.uid().unwrap_or_default()
+}
+
+/// What a deletion's waits are counted under: failures before it say nothing about how
+/// often it may be tried.
+fn deletion_pace(object: &RetryPipeline) -> String {
+    format!("{} deletion", uid(object))
 }
 
 /// A write that the API server did not take is tried again with everything else.

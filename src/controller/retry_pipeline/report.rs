@@ -1,7 +1,7 @@
 //! Tells what came of a pass: status where it differs, events on transitions.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use kube::ResourceExt;
 
@@ -157,22 +157,11 @@ async fn publish_transition(object: &RetryPipeline, next: &RetryPipelineStatus, 
     context.events.publish(object, kind, &after.1, "Reconcile", &after.2).await;
 }
 
-/// Says what stays on the broker of a pipeline that was deleted without cleanup, or
-/// cleans up where there was no time to ask for it.
-pub(crate) async fn deleted(object: RetryPipeline, context: &Context) {
-    forget(&object, context);
-    if object.spec.deletion_policy() == DeletionPolicy::Retain {
-        left_behind(&object, context, "deletionPolicy is Retain").await;
-    } else if object.metadata.deletion_timestamp.is_none() {
-        super::cleanup::vanished(Arc::new(object), context).await;
-    }
-}
-
 /// Forgets all that is remembered of a pipeline that is gone.
 pub(super) fn forget(object: &RetryPipeline, context: &Context) {
     context.lanes.forget(&uid(object));
     context.backoff.reset(&uid(object));
-    context.backoff.reset(&super::cleanup::pace(object));
+    context.backoff.reset(&super::deletion_pace(object));
     context.reported.forget(&uid(object));
     context.last_written.forget(&uid(object));
 }

@@ -2,8 +2,10 @@
 
 use super::super::model::{Arg, QueueType};
 use super::super::names;
+use super::super::pipeline::REPLAY_LIMIT_CATEGORY;
+use super::super::problem::Problems;
 use super::super::spec::{Category, Mode, Spec};
-use super::{MAX_TTL, Problems, REPLAY_LIMIT_CATEGORY};
+use super::MAX_TTL;
 
 /// Why a message was dead-lettered, in the broker's words.
 const REASONS: [&str; 4] = ["rejected", "expired", "maxlen", "delivery_limit"];

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::support::world::{POLL, World, condition, describe, inventory, is_ready, message, verdict};
 
 /// The first RetryPipeline of an example, on this world's vhost.
-fn example(world: &World, name: &str) -> Value {
+pub(crate) fn example(world: &World, name: &str) -> Value {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("examples/{name}.yaml"));
     let text = std::fs::read_to_string(path).unwrap();
     let mut object: Value = serde_yaml::from_str(&text).unwrap();
@@ -142,10 +142,10 @@ async fn the_example_with_numbers_in_arguments_becomes_ready() {
 async fn a_reference_to_a_cluster_says_that_it_is_not_supported_yet() {
     let mut world = World::new("clusterref").await;
     world.start();
-    let manifest = example(&world, "external");
-    let name = manifest["metadata"]["name"].as_str().unwrap().to_owned();
+    let mut manifest = world.manifest("orders", json!({}));
+    manifest["spec"]["broker"] = json!({"clusterRef": {"name": "rmq", "namespace": "messaging"}});
     world.create(manifest).await;
-    let pipeline = world.until_reason(&name, "NotSupportedYet").await;
+    let pipeline = world.until_reason("orders", "NotSupportedYet").await;
     assert!(message(&pipeline, "Ready").contains("use secretRef"), "{}", describe(&pipeline));
     assert_eq!(verdict(&pipeline, "Stalled"), "True NotSupportedYet");
     assert_eq!(pipeline.status.as_ref().unwrap().observed_generation, Some(1));

@@ -5,6 +5,7 @@
 
 use serde_json::{Value, json};
 
+use crate::create::example;
 use crate::support::world::{World, condition, describe, message, verdict};
 use crate::support::{eventually, steadily};
 
@@ -88,6 +89,29 @@ fn keys(version: &str, of_the_team: &Value) -> Value {
     });
     keys.as_object_mut().unwrap().extend(of_the_team.as_object().unwrap().clone());
     keys
+}
+
+#[tokio::test]
+async fn the_example_with_an_external_source_takes_its_policy_over() {
+    let mut world = World::new("external").await;
+    let (broker, vhost) = (world.broker.clone(), world.vhost.clone());
+    world.start();
+    let manifest = example(&world, "external");
+    world.create(manifest).await;
+    // The queue is its application's to declare.
+    let blocked = world.until_reason("shipping", "Blocked").await;
+    assert!(message(&blocked, "Ready").contains("queue shipping.queue"), "{}", describe(&blocked));
+    let queue = json!({"durable": true, "arguments": {"x-queue-type": "quorum"}});
+    broker.put(&["queues", &vhost, "shipping.queue"], queue).await;
+    let policy =
+        json!({"pattern": "^shipping\\.queue$", "definition": {"max-length": 9}, "apply-to": "queues"});
+    broker.put(&["policies", &vhost, "team"], policy).await;
+    world.ready("shipping").await;
+    let effective = broker.effective_policy(&vhost, "shipping.queue", ":source").await;
+    assert_eq!(effective["max-length"], 9);
+    assert_eq!(effective["dead-letter-exchange"], "shipping.queue.dlx");
+    assert_eq!(broker.names("queues", &vhost).await.len(), 1 + 5 + 1, "the source, five tiers, the DLQ");
+    world.leave().await;
 }
 
 async fn a_policy_is_refused_and_merged(version: &str) {

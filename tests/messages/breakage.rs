@@ -127,7 +127,7 @@ async fn travel(lab: &Lab, part: &Part, count: usize) -> Outcome {
     }
     lab.converge().await;
     drop(repair);
-    let patience = if full("waiting up to 240 s for what a lost part held back") {
+    let patience = if full("waiting up to 400 s for what a lost part held back") {
         DEAD_LETTER_PATIENCE
     } else {
         PATIENCE
@@ -302,7 +302,7 @@ async fn a_lost_dlq_keeps_dead_letters_in_the_source_until_it_is_back(#[values("
     let totals = observed.queues["orders"].totals;
     assert_eq!((totals.ready, totals.unacknowledged), (Some(0), Some(0)), "they wait as dead letters");
     lab.converge().await;
-    if full("waiting up to 240 s for dead letters whose queue is back") {
+    if full("waiting up to 400 s for dead letters whose queue is back") {
         let repaired = Instant::now();
         lab.holds("orders.dlq", 20, DEAD_LETTER_PATIENCE).await;
         println!("{version}: in the DLQ {:.0} s after the repair", repaired.elapsed().as_secs_f32());

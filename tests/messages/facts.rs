@@ -47,7 +47,7 @@ async fn a_guard_that_leads_to_an_exchange_without_a_queue_holds_and_starts_noth
     assert_eq!(lab.ready("orders.retry.0").await + lab.ready("orders.dlq").await, 0);
     assert_eq!(consumer.count(), 40, "no message starts over");
     lab.converge().await;
-    if full("waiting up to 240 s for what the guard held") {
+    if full("waiting up to 400 s for what the guard held") {
         // They had failed in the first tier; the second is back, so there they go.
         consumer.sees_within(60, DEAD_LETTER_PATIENCE).await;
         lab.holds("orders.dlq", 20, PATIENCE).await;

@@ -80,7 +80,7 @@ async fn messages_whose_delay_ends_while_there_is_no_source_are_held_in_their_ti
     lab.holds("orders.retry.0", 0, PATIENCE).await;
     lab.keeps("orders.retry.0", 30).await;
     lab.converge().await;
-    if full("waiting up to 240 s for what came back while there was no source") {
+    if full("waiting up to 400 s for what came back while there was no source") {
         assert_walks(&lab, &publisher, DEAD_LETTER_PATIENCE).await;
     }
 }

@@ -37,9 +37,9 @@ pub(crate) use turn::Turn;
 /// How long anything may take that is not a delay under test.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long dead letters may wait after what they waited for was repaired: the
-/// broker tries again every three minutes.
-pub(crate) const DEAD_LETTER_PATIENCE: Duration = Duration::from_secs(240);
+/// How long dead letters may wait after what they waited for was repaired: every three
+/// minutes the broker tries again what has waited for three minutes by then.
+pub(crate) const DEAD_LETTER_PATIENCE: Duration = Duration::from_secs(400);
 
 static VHOSTS: AtomicUsize = AtomicUsize::new(0);
 

@@ -66,6 +66,24 @@ fn before_4_3_and_without_a_ladder_the_limit_is_per_stay() {
 }
 
 #[test]
+fn an_upgrade_to_4_3_raises_the_limit_by_policy_and_is_told_where_an_argument_holds_it() {
+    let upgraded = |settings: Settings| {
+        let spec = with(|spec| spec.settings = settings);
+        let mut lab = Lab::new(OLD);
+        lab.settle(&checked(&spec));
+        lab.facts = facts(NEW);
+        (steps(&lab, &spec), blocked(&lab, &spec))
+    };
+    let (written, blocked) = upgraded(Settings::Policy { priority: 10 });
+    assert_eq!(written.len(), 1, "{written:?}");
+    assert!(written[0].contains("delivery-limit"), "{written:?}");
+    assert_eq!(blocked, []);
+    let (written, blocked) = upgraded(Settings::Arguments);
+    assert_eq!(written, [""; 0]);
+    assert_eq!(blocked, [(BlockedBy::ArgumentMismatch, "queue orders".to_owned())]);
+}
+
+#[test]
 fn classic_queues_have_no_limit() {
     let spec = with(|spec| spec.source.kind = QueueType::Classic);
     assert_eq!(delivery_limit(&checked(&spec), &facts(NEW)), None);

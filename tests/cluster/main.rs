@@ -18,6 +18,7 @@ mod drift;
 mod edits;
 mod external;
 mod faults;
+mod few;
 mod kill;
 mod leftovers;
 mod names;

@@ -51,9 +51,10 @@ impl Lane {
                 Task::Remove(_) => return Ok(None),
             }
         }
-        // Whether the vhost is gone is for the whole look to find out.
+        // Whether the vhost is gone is for the whole look to find out, and it shows what can't
+        // be read alone: 4.0 answers 500 for a classic queue whose node is down.
         let observed = match self.management.look(&self.key.vhost, &names).await {
-            Err(BrokerError::VhostNotFound { .. }) => return Ok(None),
+            Err(BrokerError::VhostNotFound { .. } | BrokerError::ServerError { .. }) => return Ok(None),
             other => other?,
         };
         let work = self.decide_targeted(active, scope, broker, &names, &observed);

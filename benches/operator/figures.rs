@@ -19,6 +19,9 @@ const VHOST: &str = "redrive-bench";
 /// How many vhosts the figure `vhosts` spreads over.
 const VHOSTS: usize = 20;
 
+/// How often 100 pipelines are applied.
+const APPLIED: usize = 3;
+
 /// How many pipelines are deleted.
 const DELETED: usize = 300;
 
@@ -121,24 +124,41 @@ impl Bench {
         Ok(())
     }
 
+    /// Several times, since each takes only seconds: the round with the middle ratio counts.
     async fn apply_100(&mut self) -> Result<()> {
+        let mut rounds = Vec::new();
+        for round in 1..=APPLIED {
+            rounds.push(self.apply_100_once(round).await?);
+        }
+        rounds.sort_by(|(a, b), (c, d)| a.div_duration_f64(*b).total_cmp(&c.div_duration_f64(*d)));
+        let (took, script) = rounds[APPLIED / 2];
+        self.applied_100 = Some(took);
+        let what = format!("100 pipelines, mode Application, middle of {APPLIED}");
+        self.add(Figure::against_script(what, took, script));
+        Ok(())
+    }
+
+    /// How long it takes, and how long the script.
+    async fn apply_100_once(&mut self, round: usize) -> Result<(Duration, Duration)> {
         let vhosts = [VHOST.to_owned()];
         let (script, requests) = self.script(Shape::Application, 100, &vhosts).await?;
-        let cluster = self.fresh("apply100", &vhosts).await?;
+        let cluster = self.fresh(&format!("apply100-{round}"), &vhosts).await?;
         let operator = Operator::start(&cluster.namespace)?;
         settle().await;
         let empty = operator.resident()?;
         let took = self.apply(&cluster, &operator, (Shape::Application, 100), &vhosts, "Retain").await?;
         let counts = self.broker.proxy.take();
-        self.applied_100 = Some(took);
-        self.add(Figure::against_script("100 pipelines, mode Application, to Ready", took, script));
-        self.add_requests(requests, &counts);
-        rest().await;
-        let resident = operator.resident()?;
-        self.resident_100 = Some(resident);
-        self.add(Figure::quantity("resident without pipelines", empty / 1024.0, "MiB", None));
-        self.add(Figure::quantity("resident at 100 pipelines", resident / 1024.0, "MiB", None));
-        self.clean(operator, cluster, &vhosts).await
+        eprintln!("  round {round}: {took:.2?}, script {script:.2?}");
+        if round == APPLIED {
+            self.add_requests(requests, &counts);
+            rest().await;
+            let resident = operator.resident()?;
+            self.resident_100 = Some(resident);
+            self.add(Figure::quantity("resident without pipelines", empty / 1024.0, "MiB", None));
+            self.add(Figure::quantity("resident at 100 pipelines", resident / 1024.0, "MiB", None));
+        }
+        self.clean(operator, cluster, &vhosts).await?;
+        Ok((took, script))
     }
 
     /// The messaging-topology-operator with as many chains of the same queues.

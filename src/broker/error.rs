@@ -133,7 +133,8 @@ pub enum BrokerError {
         /// The broker's sentence, cut to 500 characters.
         reason: String,
     },
-    /// The broker or something before it failed (429 and 5xx). An empty 500 on
+    /// The broker or something before it failed (429, 5xx, and 400 where the call
+    /// crashed inside the broker). An empty 500 on
     /// a write can also mean a body that no retry will cure (API-17).
     #[error("can't {action}: the server answers {status}")]
     ServerError {

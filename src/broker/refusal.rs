@@ -133,7 +133,18 @@ pub(crate) fn bad_request(http: &Http, reason: &str, about: &About<'_>) -> Broke
     if reason.ends_with("in use") {
         return BrokerError::InUse { action };
     }
+    if is_crash(reason) {
+        return BrokerError::ServerError { action, status: 400 };
+    }
     BrokerError::Refused { action, status: 400, reason: reason.to_owned() }
+}
+
+/// Whether the call crashed inside the broker, which is no refusal: 4.3 does so where a
+/// queue is deleted while a binding to it is made, and the next try finds it gone.
+fn is_crash(reason: &str) -> bool {
+    reason.starts_with("Request to node ")
+        && reason.contains("failed with {'EXIT'")
+        && !reason.contains("amqp_error")
 }
 
 /// Takes `inequivalent arg 'K' for queue 'Q' in vhost 'V': received W but

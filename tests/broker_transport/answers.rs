@@ -53,6 +53,24 @@ async fn nothing_but_a_probe_is_sent_before_the_proof() {
     assert_eq!(fake.requests(), ["GET /api/overview", "GET /api/overview"]);
 }
 
+/// As 4.3.6 answered where a queue was deleted while a binding to it was made.
+const CRASH: &str = r#"{"error":"bad_request","reason":"Request to node rabbit@a failed with {'EXIT',\n {{badmatch,\n {error,\n {khepri,\n keep_while_conditions_not_met"}"#;
+
+#[rstest]
+#[case::a_crash(CRASH, true)]
+#[case::a_refusal(r#"{"error":"bad_request","reason":"Request to node rabbit@a failed with {'EXIT',\n {amqp_error,not_allowed"}"#, false)]
+#[case::a_refusal_in_words(r#"{"error":"bad_request","reason":"invalid name"}"#, false)]
+#[tokio::test]
+async fn a_call_that_crashed_inside_the_broker_is_tried_again(
+    #[case] body: &'static str,
+    #[case] again: bool,
+) {
+    let fake = Fake::rabbit(move |_, _| Answer::json(400, body));
+    let error = client(fake.address).put_queue("/", &queue()).await.unwrap_err();
+    assert_eq!(matches!(error, BrokerError::ServerError { status: 400, .. }), again, "{error:?}");
+    assert_eq!(error.is_transient(), again, "{error:?}");
+}
+
 #[tokio::test]
 async fn the_proof_is_asked_for_once() {
     let fake = Fake::rabbit(|_, _| Answer::json(204, ""));

@@ -65,8 +65,10 @@ impl Bench {
             self.many_vhosts().await?;
         }
         if wants("delete") {
-            self.delete("Delete").await?;
-            self.delete("DeleteIfEmpty").await?;
+            for (shape, mode) in [(Shape::ShortApplication, "Application"), (Shape::ShortBroker, "Broker")] {
+                self.delete(shape, mode, "Delete").await?;
+                self.delete(shape, mode, "DeleteIfEmpty").await?;
+            }
         }
         Ok(())
     }
@@ -342,17 +344,17 @@ impl Bench {
         self.clean(operator, cluster, &vhosts).await
     }
 
-    async fn delete(&mut self, policy: &str) -> Result<()> {
+    async fn delete(&mut self, shape: Shape, mode: &str, policy: &str) -> Result<()> {
         let vhosts = [VHOST.to_owned()];
-        let cluster = self.fresh(&policy.to_lowercase(), &vhosts).await?;
+        let cluster = self.fresh(&format!("{mode}-{policy}").to_lowercase(), &vhosts).await?;
         let operator = Operator::start(&cluster.namespace)?;
         settle().await;
-        self.apply(&cluster, &operator, (Shape::ShortDelays, DELETED), &vhosts, policy).await?;
+        self.apply(&cluster, &operator, (shape, DELETED), &vhosts, policy).await?;
         settle().await;
         // Twice ten seconds for the proofs, and the longest delay with its margin.
         let waits = if policy == "Delete" { 0.0 } else { 10.0 + 4.0 + 10.0 };
         let took = cluster.delete_all().await?;
-        self.add(Figure::time(format!("{DELETED} deleted, {policy}"), took, Some(15.0 + waits)));
+        self.add(Figure::time(format!("{DELETED} deleted, mode {mode}, {policy}"), took, Some(15.0 + waits)));
         let left = self.broker.queue_count(VHOST).await?;
         self.add(Figure::count("… queues left", left, "0", left == 0));
         self.clean(operator, cluster, &vhosts).await

@@ -24,8 +24,10 @@ pub(crate) enum Shape {
     BrokerArguments,
     /// The default ladder of four, numbers in policies.
     BrokerPolicies,
-    /// A ladder of short delays, for deletions that wait for the longest.
-    ShortDelays,
+    /// As `Application`, with short delays: a deletion waits for the longest.
+    ShortApplication,
+    /// A ladder of four short delays.
+    ShortBroker,
 }
 
 /// Pipelines of one shape, spread over vhosts.
@@ -54,7 +56,8 @@ fn spec(shape: Shape, name: &str, vhost: &str, deletion: &str) -> Value {
     let retry = match shape {
         Shape::Application => json!({"mode": "Application", "delays": ["5s", "30s", "2m"]}),
         Shape::BrokerArguments | Shape::BrokerPolicies => json!({"delays": ["5s", "30s", "2m", "10m"]}),
-        Shape::ShortDelays => json!({"delays": ["1s", "1s", "2s", "2s"]}),
+        Shape::ShortApplication => json!({"mode": "Application", "delays": ["1s", "1s", "2s"]}),
+        Shape::ShortBroker => json!({"delays": ["1s", "1s", "2s", "2s"]}),
     };
     let settings = match shape {
         Shape::BrokerArguments => json!({"arguments": {}}),

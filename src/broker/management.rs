@@ -19,7 +19,7 @@ use super::wire::QueueRow;
 use crate::topology::observed::{BrokerFacts, Totals};
 
 /// How many calls to one broker may be under way at the same time.
-pub const IN_FLIGHT: usize = 8;
+pub const IN_FLIGHT: usize = 16;
 
 /// What `/api/overview` says of a broker.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -17,9 +17,9 @@ use crate::api::RetryPipeline;
 /// The longest note that the API server takes.
 const MAX_NOTE: usize = 1_000;
 
-/// How many are written at the same time: a pipeline's status is never late because
-/// of the news about others.
-const IN_FLIGHT: usize = 2;
+/// One is written at a time: no pipeline's status is late because of the news about
+/// others.
+const IN_FLIGHT: usize = 1;
 
 /// Who events come from.
 const REPORTER: &str = "redrive.dev/operator";

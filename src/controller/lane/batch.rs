@@ -7,13 +7,14 @@ use tokio::sync::mpsc;
 
 use crate::broker::BrokerError;
 use crate::topology::ownership::Inventory;
+use crate::topology::plan::Stage;
 
 use super::super::retry_pipeline::update_status::record_inventory;
 use super::active::{Active, Scope};
 use super::apply::{PLANS, Writer};
 use super::identity::{KnownBroker, changed_broker};
 use super::job::{Cause, Job, Task};
-use super::work::{Rest, Start, Then, Work};
+use super::work::{Rest, Start, Work};
 use super::{BATCH, Lane};
 
 /// More turns than any pipeline needs: build, switch over, remove.
@@ -78,9 +79,10 @@ impl Lane {
         }
     }
 
-    /// Compares, records, and writes. Whoever comes before the first queue is
-    /// declared still joins: a policy costs the broker the more, the more queues
-    /// there are, so that pipelines which are applied together must stay together.
+    /// Compares, records, and writes. A policy costs the broker the more, the more
+    /// queues there are, so that pipelines which are applied or removed together must
+    /// stay together: whoever comes before the first queue is declared still joins, and
+    /// policies go when nobody waits to delete more queues.
     async fn round(
         &mut self,
         active: &mut Vec<Active>,
@@ -89,25 +91,41 @@ impl Lane {
         turns: usize,
     ) -> Result<(), BrokerError> {
         let started = Instant::now();
-        let mut rests = self.prepare(active, Scope { from: 0, turns }, broker).await?;
-        let mut joined = 0;
-        while !rests.is_empty() && started.elapsed() < JOINING && active.len() < BATCH {
-            let late: Vec<Active> = drain(jobs).into_iter().filter_map(Active::new).collect();
-            if late.is_empty() {
+        let mut scope = Scope { from: 0, turns };
+        let mut policies = Vec::new();
+        loop {
+            let mut rests = self.prepare(active, scope, broker).await?;
+            while !rests.is_empty() && self.join(active, &mut scope, broker, jobs, started) {
+                scope.turns = turns.saturating_sub(rests.len());
+                rests.extend(self.prepare(active, scope, broker).await?);
+            }
+            tracing::debug!(elapsed = ?started.elapsed(), writing = rests.len(), vhost = self.key.vhost, "prepared");
+            policies.extend(self.finish(active, rests).await);
+            if policies.is_empty() || !self.join(active, &mut scope, broker, jobs, started) {
                 break;
             }
-            let from = active.len();
-            joined += late.len();
-            active.extend(late);
-            self.claim(&mut active[from..], broker);
-            let turns = turns.saturating_sub(rests.len());
-            rests.extend(self.prepare(active, Scope { from, turns }, broker).await?);
         }
-        let (prepared, writing) = (started.elapsed(), rests.len());
-        self.finish(active, rests).await;
-        let elapsed = started.elapsed();
-        tracing::debug!(?prepared, ?elapsed, writing, joined, vhost = self.key.vhost, "round done");
+        self.clear_policies(active, policies).await;
+        tracing::debug!(elapsed = ?started.elapsed(), vhost = self.key.vhost, "round done");
         Ok(())
+    }
+
+    /// Takes in those who have come meanwhile, and aims the scope at them.
+    fn join(
+        &self,
+        active: &mut Vec<Active>,
+        scope: &mut Scope,
+        broker: &KnownBroker,
+        jobs: &mut mpsc::Receiver<Job>,
+        started: Instant,
+    ) -> bool {
+        if started.elapsed() >= JOINING || active.len() >= BATCH {
+            return false;
+        }
+        scope.from = active.len();
+        active.extend(drain(jobs).into_iter().filter_map(Active::new));
+        self.claim(&mut active[scope.from..], broker);
+        active.len() > scope.from
     }
 
     /// Compares the jobs from an index on, records what they are about to declare,
@@ -160,23 +178,52 @@ impl Lane {
         (index, intended, writer.run(plan).await)
     }
 
-    /// Writes the rest, and answers whoever needs no other look.
-    async fn finish(&self, active: &mut [Active], rests: Vec<Rest>) {
+    /// Writes the rest, and answers whoever needs no other look. Returns those that
+    /// have policies left to remove.
+    async fn finish(&self, active: &mut [Active], rests: Vec<Rest>) -> Vec<Rest> {
         let writer = Writer::new(&self.management, &self.key.vhost);
-        let rests: Vec<_> = rests.into_iter().map(|rest| write_rest(rest, &writer)).collect();
+        let rests: Vec<_> = rests.into_iter().map(|rest| write_all_but_policies(rest, &writer)).collect();
         let mut written = futures::stream::iter(rests).buffer_unordered(PLANS);
-        while let Some((index, then, result)) = written.next().await {
-            let entry = &mut active[index];
-            then.settle(entry, result);
-            if !entry.is_open() {
-                entry.answer();
+        let mut policies = Vec::new();
+        while let Some((rest, result)) = written.next().await {
+            if result.is_ok() && !rest.plan.steps.is_empty() {
+                policies.push(rest);
+            } else {
+                settle(active, rest, result);
             }
+        }
+        policies
+    }
+
+    async fn clear_policies(&self, active: &mut [Active], policies: Vec<Rest>) {
+        let writer = Writer::new(&self.management, &self.key.vhost);
+        let policies: Vec<_> = policies.into_iter().map(|rest| write_rest(rest, &writer)).collect();
+        let mut written = futures::stream::iter(policies).buffer_unordered(PLANS);
+        while let Some((rest, result)) = written.next().await {
+            settle(active, rest, result);
         }
     }
 }
 
-async fn write_rest(rest: Rest, writer: &Writer<'_>) -> (usize, Then, Result<(), Cause>) {
-    (rest.index, rest.then, writer.run(rest.plan).await)
+/// What is left then are the policies to remove.
+async fn write_all_but_policies(rest: Rest, writer: &Writer<'_>) -> (Rest, Result<(), Cause>) {
+    let (plan, policies) = rest.plan.split_after(Stage::RemoveExchange);
+    (Rest { plan: policies, ..rest }, writer.run(plan).await)
+}
+
+async fn write_rest(mut rest: Rest, writer: &Writer<'_>) -> (Rest, Result<(), Cause>) {
+    let plan = std::mem::take(&mut rest.plan);
+    let result = writer.run(plan).await;
+    (rest, result)
+}
+
+/// Takes over what came of a plan, and answers if nothing is left to do.
+fn settle(active: &mut [Active], rest: Rest, result: Result<(), Cause>) {
+    let entry = &mut active[rest.index];
+    rest.then.settle(entry, result);
+    if !entry.is_open() {
+        entry.answer();
+    }
 }
 
 /// How many of a batch may write in one round.

@@ -47,8 +47,8 @@ const BATCH: usize = 2_048;
 
 /// How long a lane waits for company once a pipeline has come, and once it has some.
 /// Whoever comes a little later still joins, as `batch` says.
-const ALONE: Duration = Duration::from_millis(50);
-const IN_COMPANY: Duration = Duration::from_millis(75);
+const ALONE: Duration = Duration::from_millis(25);
+const IN_COMPANY: Duration = Duration::from_millis(40);
 
 /// How long it waits in all.
 const GATHERING: Duration = Duration::from_secs(5);

@@ -259,10 +259,7 @@ impl Removing<'_> {
             }
             Removed::Unprovable(error) => self.put_back_unproven(&error).await,
             Removed::Deleted { .. } => Ok(Next::Release),
-            _ => {
-                self.record(CleanupStage::Proving, None).await?;
-                Ok(Next::Wait(APART + Duration::from_millis(200)))
-            }
+            _ => self.look_again(CleanupStage::Proving, Instant::now()).await,
         }
     }
 
@@ -276,7 +273,6 @@ impl Removing<'_> {
         if passed < needed {
             return Ok(Next::Wait(needed.checked_sub(passed).unwrap_or_default()));
         }
-        self.record(CleanupStage::ProvingAgain, None).await?;
         self.prove_again().await
     }
 
@@ -291,8 +287,15 @@ impl Removing<'_> {
             }
             Removed::Unprovable(error) => self.put_back_unproven(&error).await,
             Removed::Deleted { .. } => Ok(Next::Release),
-            _ => Ok(Next::Wait(APART + Duration::from_millis(200))),
+            _ => self.look_again(CleanupStage::ProvingAgain, Instant::now()).await,
         }
+    }
+
+    /// Records the stage while the second look has to wait.
+    async fn look_again(&self, stage: CleanupStage, looked: Instant) -> Result<Next, Stop> {
+        self.record(stage, None).await?;
+        let wait = APART + Duration::from_millis(200);
+        Ok(Next::Wait(wait.saturating_sub(looked.elapsed())))
     }
 
     /// Queues may hold messages: the inflow is put back where it was cut already.

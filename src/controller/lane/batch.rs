@@ -30,6 +30,9 @@ const FEWEST_TURNS: usize = 128;
 /// How long a round takes in those who come late.
 const JOINING: Duration = Duration::from_secs(20);
 
+/// How long it waits for them before it removes policies.
+const LINGERING: Duration = Duration::from_millis(100);
+
 impl Lane {
     /// Works on all jobs and answers each; `jobs` is where more may come from.
     pub(super) async fn batch(&mut self, first: Vec<Job>, jobs: &mut mpsc::Receiver<Job>) {
@@ -94,14 +97,19 @@ impl Lane {
         let mut scope = Scope { from: 0, turns };
         let mut policies = Vec::new();
         loop {
+            scope.turns = turns;
             let mut rests = self.prepare(active, scope, broker).await?;
-            while !rests.is_empty() && self.join(active, &mut scope, broker, jobs, started) {
+            while !rests.is_empty() && self.join(active, &mut scope, broker, drain(jobs), started) {
                 scope.turns = turns.saturating_sub(rests.len());
                 rests.extend(self.prepare(active, scope, broker).await?);
             }
             tracing::debug!(elapsed = ?started.elapsed(), writing = rests.len(), vhost = self.key.vhost, "prepared");
             policies.extend(self.finish(active, rests).await);
-            if policies.is_empty() || !self.join(active, &mut scope, broker, jobs, started) {
+            if policies.is_empty() {
+                break;
+            }
+            let late = linger(jobs).await;
+            if !self.join(active, &mut scope, broker, late, started) {
                 break;
             }
         }
@@ -110,22 +118,20 @@ impl Lane {
         Ok(())
     }
 
-    /// Takes in those who have come meanwhile, and aims the scope at them.
+    /// Takes in those who have come meanwhile, and aims the scope at them; `false` where
+    /// nobody has, or the round has waited long enough.
     fn join(
         &self,
         active: &mut Vec<Active>,
         scope: &mut Scope,
         broker: &KnownBroker,
-        jobs: &mut mpsc::Receiver<Job>,
+        late: Vec<Job>,
         started: Instant,
     ) -> bool {
-        if started.elapsed() >= JOINING || active.len() >= BATCH {
-            return false;
-        }
         scope.from = active.len();
-        active.extend(drain(jobs).into_iter().filter_map(Active::new));
+        active.extend(late.into_iter().filter_map(Active::new));
         self.claim(&mut active[scope.from..], broker);
-        active.len() > scope.from
+        active.len() > scope.from && started.elapsed() < JOINING && active.len() < BATCH
     }
 
     /// Compares the jobs from an index on, records what they are about to declare,
@@ -146,6 +152,8 @@ impl Lane {
         }
         let Work { starts, mut rests } = work;
         self.begin(active, starts).await;
+        // Whoever was only to be looked at may come back with more before the round ends.
+        active.iter_mut().filter(|entry| !entry.is_open()).for_each(Active::answer);
         rests.retain(|rest| active[rest.index].is_open());
         Ok(rests)
     }
@@ -229,6 +237,12 @@ fn settle(active: &mut [Active], rest: Rest, result: Result<(), Cause>) {
 /// How many of a batch may write in one round.
 fn part_of(batch: usize) -> usize {
     batch.div_ceil((batch / FEWEST_TURNS).clamp(1, PARTS))
+}
+
+/// What waits now, or comes within a moment.
+async fn linger(jobs: &mut mpsc::Receiver<Job>) -> Vec<Job> {
+    let first = tokio::time::timeout(LINGERING, jobs.recv()).await.ok().flatten();
+    first.into_iter().chain(drain(jobs)).collect()
 }
 
 /// What waits now.

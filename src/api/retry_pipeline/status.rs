@@ -354,7 +354,7 @@ pub struct PendingPlan {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Cleanup {
-    /// Proving, Unbinding, Draining, ProvingAgain, Deleting, or Waiting for a broker or Secret.
+    /// Proving, Draining, ProvingAgain, Deleting, or Waiting for a broker or Secret.
     pub stage: CleanupStage,
     /// Since when this stage lasts.
     #[schemars(schema_with = "schema::moment")]
@@ -366,9 +366,8 @@ pub struct Cleanup {
 pub enum CleanupStage {
     /// All queues are being proved empty, bindings in place.
     Proving,
-    /// The bindings that feed the queues are being removed.
-    Unbinding,
-    /// The longest delay has to pass, for messages on their way.
+    /// The bindings that feed the queues are removed, and the longest delay has to pass, for
+    /// messages on their way.
     Draining,
     /// All queues are being proved empty once more.
     ProvingAgain,

@@ -104,6 +104,9 @@ impl Work {
         mut observed: Observed,
         claims: &Claims,
     ) {
+        if self.rests.iter().all(|rest| rest.then.inventory.is_none()) {
+            return;
+        }
         observed.advance(self.steps());
         let policies = PolicyIndex::new(&observed.policies, observed.operator_policies.as_deref());
         let view = View { broker, observed: &observed, policies: &policies, claims };

@@ -239,9 +239,7 @@ impl Removing<'_> {
         let cleanup = self.object.status.as_ref().and_then(|status| status.cleanup.clone());
         match cleanup.as_ref().map(|cleanup| cleanup.stage) {
             None | Some(CleanupStage::Proving | CleanupStage::Waiting) => self.prove().await,
-            Some(CleanupStage::Unbinding | CleanupStage::Draining) => {
-                self.drain(cleanup.map(|cleanup| cleanup.since.0)).await
-            }
+            Some(CleanupStage::Draining) => self.drain(cleanup.map(|cleanup| cleanup.since.0)).await,
             // What was empty when the deleting began may hold messages by now.
             Some(CleanupStage::ProvingAgain | CleanupStage::Deleting) => self.prove_again().await,
         }
@@ -251,15 +249,17 @@ impl Removing<'_> {
         match self.step(RemovalStep::Prove).await? {
             Removed::Empty => {
                 self.record(CleanupStage::Draining, None).await?;
-                self.step(RemovalStep::Unbind).await?;
-                Ok(Next::Wait(Duration::from_millis(10)))
+                Ok(match self.step(RemovalStep::Unbind).await? {
+                    Removed::Unbound { longest_delay } => Next::Wait(way_home(longest_delay)),
+                    _ => Next::Release,
+                })
             }
             Removed::NotEmpty(queues) => {
                 self.put_back(PipelineReason::QueueNotEmpty, not_empty(&queues)).await
             }
             Removed::Unprovable(error) => self.put_back_unproven(&error).await,
             Removed::Deleted { .. } => Ok(Next::Release),
-            _ => self.look_again(CleanupStage::Proving, Instant::now()).await,
+            _ => self.look_again(CleanupStage::Proving).await,
         }
     }
 
@@ -268,7 +268,7 @@ impl Removing<'_> {
         let Removed::Unbound { longest_delay } = self.step(RemovalStep::Unbind).await? else {
             return Ok(Next::Release);
         };
-        let needed = Duration::from_millis(longest_delay.unsigned_abs()) + MARGIN;
+        let needed = way_home(longest_delay);
         let passed = began.map_or(Duration::ZERO, since);
         if passed < needed {
             return Ok(Next::Wait(needed.checked_sub(passed).unwrap_or_default()));
@@ -287,12 +287,13 @@ impl Removing<'_> {
             }
             Removed::Unprovable(error) => self.put_back_unproven(&error).await,
             Removed::Deleted { .. } => Ok(Next::Release),
-            _ => self.look_again(CleanupStage::ProvingAgain, Instant::now()).await,
+            _ => self.look_again(CleanupStage::ProvingAgain).await,
         }
     }
 
     /// Records the stage while the second look has to wait.
-    async fn look_again(&self, stage: CleanupStage, looked: Instant) -> Result<Next, Stop> {
+    async fn look_again(&self, stage: CleanupStage) -> Result<Next, Stop> {
+        let looked = Instant::now();
         self.record(stage, None).await?;
         let wait = APART + Duration::from_millis(200);
         Ok(Next::Wait(wait.saturating_sub(looked.elapsed())))
@@ -345,12 +346,17 @@ impl Removing<'_> {
     }
 }
 
+/// How long messages may be on their way after the inflow is cut.
+fn way_home(longest_delay: i64) -> Duration {
+    Duration::from_millis(longest_delay.unsigned_abs()) + MARGIN
+}
+
 fn under_way(stage: CleanupStage) -> &'static str {
     match stage {
         CleanupStage::Proving => {
             "is being deleted: all queues must prove empty, with their bindings in place"
         }
-        CleanupStage::Unbinding | CleanupStage::Draining => {
+        CleanupStage::Draining => {
             "is being deleted: no bindings lead to it, and messages on their way have time to arrive"
         }
         CleanupStage::ProvingAgain => "is being deleted: all queues must prove empty once more",

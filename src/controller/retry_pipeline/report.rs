@@ -14,28 +14,45 @@ use super::{Obstacle, inventory, uid, update_status};
 use crate::api::conditions::{PipelineCondition, PipelineReason};
 use crate::api::{DeletionPolicy, RetryPipeline, RetryPipelineStatus};
 
-/// What each pipeline differs in and was reported, by UID: found again at every
-/// look, it is news only once.
+/// No more findings wait for the API server; the next look finds anew what is not repaired.
+const MOST_OWED: usize = 256;
+
+/// What was reported of each pipeline, by UID.
 #[derive(Debug, Default)]
-pub(crate) struct Reported(Mutex<HashMap<String, BTreeSet<String>>>);
+pub(crate) struct Reported(Mutex<HashMap<String, Memory>>);
+
+#[derive(Debug, Default)]
+struct Memory {
+    /// What it differs in: found again at every look, it is news only once. Unknown after
+    /// a start.
+    open: Option<BTreeSet<String>>,
+    /// News that the API server would not take: once repaired, no look finds it again.
+    owed: Vec<Finding>,
+}
 
 impl Reported {
     /// The findings that are news, given what status said before.
-    fn news<'a>(
-        &self,
-        object: &RetryPipeline,
-        findings: &'a [Finding],
-        verdicts: &[Verdict],
-    ) -> Vec<&'a Finding> {
+    fn news(&self, object: &RetryPipeline, findings: &[Finding], verdicts: &[Verdict]) -> Vec<Finding> {
+        let mut reported = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let memory = reported.entry(uid(object)).or_default();
         let open: BTreeSet<String> =
             findings.iter().filter(|finding| !finding.repaired).map(ToString::to_string).collect();
-        let mut reported = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // After a start the status is the only memory.
-        let known = reported.insert(uid(object), open).unwrap_or_else(|| {
-            let open = findings.iter().filter(|finding| !finding.repaired).map(ToString::to_string);
-            open.filter(|text| is_in_status(object, text, verdicts)).collect()
-        });
-        findings.iter().filter(|finding| finding.repaired || !known.contains(&finding.to_string())).collect()
+        let in_status = |text: &&String| is_in_status(object, text, verdicts);
+        let known =
+            memory.open.take().unwrap_or_else(|| open.iter().filter(in_status).cloned().collect());
+        memory.open = Some(open);
+        let is_new = |finding: &&Finding| finding.repaired || !known.contains(&finding.to_string());
+        let mut news = std::mem::take(&mut memory.owed);
+        news.extend(findings.iter().filter(is_new).cloned());
+        news
+    }
+
+    /// Keeps news for the next time.
+    fn owe(&self, object: &RetryPipeline, mut news: Vec<Finding>) {
+        news.truncate(MOST_OWED);
+        let mut reported = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        reported.entry(uid(object)).or_default().owed = news;
     }
 
     /// Forgets a pipeline that is gone.
@@ -65,8 +82,11 @@ pub(super) async fn maintained(
     let mut next = update_status::maintained(object, task, found);
     let news = context.reported.news(object, &found.findings, &conditions::of_maintained(found));
     next.drift = update_status::drift(next.drift, &news);
-    save(object, &next, context).await?;
-    for finding in news {
+    if let Err(error) = save(object, &next, context).await {
+        context.reported.owe(object, news);
+        return Err(error);
+    }
+    for finding in &news {
         publish_finding(object, finding, context).await;
     }
     Ok(())

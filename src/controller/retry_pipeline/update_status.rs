@@ -247,7 +247,7 @@ fn depth((role, name, ready): &(TopologyRole, String, Option<i64>)) -> Option<Qu
 }
 
 /// Counts findings that are news.
-pub(super) fn drift(before: Option<Drift>, news: &[&Finding]) -> Option<Drift> {
+pub(super) fn drift(before: Option<Drift>, news: &[Finding]) -> Option<Drift> {
     let Some(last) = news.last() else { return before };
     let count = before.map_or(0, |drift| drift.count) + i64::try_from(news.len()).unwrap_or(0);
     let finding = DriftFinding {

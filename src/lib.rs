@@ -5,4 +5,5 @@ pub mod api;
 pub mod broker;
 pub mod cli;
 pub mod controller;
+pub mod replay;
 pub mod topology;

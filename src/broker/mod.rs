@@ -24,6 +24,7 @@ mod look;
 pub mod management;
 mod path;
 mod refusal;
+pub mod replay;
 mod rows;
 mod snapshot;
 mod tls;

@@ -39,8 +39,7 @@ impl Reported {
             findings.iter().filter(|finding| !finding.repaired).map(ToString::to_string).collect();
         // After a start the status is the only memory.
         let in_status = |text: &&String| is_in_status(object, text, verdicts);
-        let known =
-            memory.open.take().unwrap_or_else(|| open.iter().filter(in_status).cloned().collect());
+        let known = memory.open.take().unwrap_or_else(|| open.iter().filter(in_status).cloned().collect());
         memory.open = Some(open);
         let is_new = |finding: &&Finding| finding.repaired || !known.contains(&finding.to_string());
         let mut news = std::mem::take(&mut memory.owed);

@@ -7,7 +7,7 @@ use lapin::options::QueueDeclareOptions;
 use lapin::tcp::{AsyncTcpStream, RustlsConnector, RustlsConnectorConfig};
 use lapin::types::{FieldTable, ShortString};
 use lapin::uri::{AMQPAuthority, AMQPQueryString, AMQPScheme, AMQPUri, AMQPUserInfo};
-use lapin::{Connection, ConnectionProperties, ErrorKind};
+use lapin::{Channel, Connection, ConnectionProperties, ErrorKind};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::time::timeout;
@@ -72,17 +72,53 @@ pub async fn connect(
     }
 }
 
-/// How many messages of a queue are ready, exact and current, by a passive
-/// declaration; `None` if there is no such queue.
+/// How many messages of each queue are ready, exact and current, by passive declarations one
+/// after the other; `None` if there is no such queue.
 ///
-/// It sees neither unacknowledged messages nor dead letters that wait for
-/// their next queue (API-05), so it proves nothing alone. Each call opens and
-/// closes a channel of its own, since a missing queue closes the channel.
+/// It sees neither unacknowledged messages nor dead letters that wait for their next queue
+/// (API-05), so it proves nothing alone. One channel serves all; a queue that is missing or
+/// refused closes it, and the next opens another.
+///
+/// The error of a queue is [`BrokerError::Forbidden`] where the user may not see it, or one
+/// of a connection; each may take 30 seconds.
+pub async fn ready_counts(
+    connection: &Connection,
+    endpoint: &Endpoint,
+    vhost: &str,
+    queues: Vec<String>,
+) -> Vec<(String, Result<Option<u32>, BrokerError>)> {
+    let mut channel = None;
+    let mut counts = Vec::with_capacity(queues.len());
+    for queue in queues {
+        let count = count_over(&mut channel, connection, endpoint, vhost, &queue).await;
+        counts.push((queue, count));
+    }
+    if let Some(channel) = channel
+        && let Err(error) = channel.close(200, "OK".into()).await
+    {
+        tracing::debug!(%error, "the channel was closed already");
+    }
+    counts
+}
+
+/// As [`ready_counts`], of one queue.
 ///
 /// # Errors
-/// [`BrokerError::Forbidden`] where the user may not see the queue, and every
-/// error of a connection; it may take 30 seconds.
+/// As there.
 pub async fn ready_count(
+    connection: &Connection,
+    endpoint: &Endpoint,
+    vhost: &str,
+    queue: &str,
+) -> Result<Option<u32>, BrokerError> {
+    let mut counts = ready_counts(connection, endpoint, vhost, vec![queue.to_owned()]).await;
+    counts.pop().map_or(Ok(None), |(_, count)| count)
+}
+
+/// One queue's count over the channel, which is opened where there is none and forgotten where
+/// it may have been closed.
+async fn count_over(
+    channel: &mut Option<Channel>,
     connection: &Connection,
     endpoint: &Endpoint,
     vhost: &str,
@@ -90,16 +126,21 @@ pub async fn ready_count(
 ) -> Result<Option<u32>, BrokerError> {
     // Too long for AMQP, so no queue has this name.
     let Ok(name) = ShortString::try_new(queue) else { return Ok(None) };
+    let open = channel.take();
     let ask = async {
-        let channel = connection.create_channel().await?;
+        let open = match open {
+            Some(open) => open,
+            None => connection.create_channel().await?,
+        };
         let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
-        let found = channel.queue_declare(name, options, FieldTable::default()).await?;
-        let count = found.message_count();
-        channel.close(200, "OK".into()).await?;
-        Ok::<u32, lapin::Error>(count)
+        let found = open.queue_declare(name, options, FieldTable::default()).await?;
+        Ok::<_, lapin::Error>((open, found.message_count()))
     };
     match timeout(REQUEST_TIMEOUT, ask).await {
-        Ok(Ok(count)) => Ok(Some(count)),
+        Ok(Ok((open, count))) => {
+            *channel = Some(open);
+            Ok(Some(count))
+        }
         Ok(Err(error)) if reply(&error).is_some_and(|(code, _)| code == code::NOT_FOUND) => Ok(None),
         Ok(Err(error)) => Err(sort(endpoint, vhost, &format!("count queue {queue:?}"), error)),
         Err(_) => Err(late(endpoint)),

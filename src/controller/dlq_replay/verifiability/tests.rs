@@ -53,8 +53,12 @@ fn some_labels() -> Option<LabelSelector> {
 #[test]
 fn the_manifests_hold_four_policies_by_the_names_of_their_files() {
     let names: Vec<_> = ours().iter().map(|policy| name_of(policy).to_owned()).collect();
-    let expected =
-        [IDENTITY, "replay-after-approval.redrive.dev", "replay-worker-status.redrive.dev", "pipeline-floor.redrive.dev"];
+    let expected = [
+        IDENTITY,
+        "replay-after-approval.redrive.dev",
+        "replay-worker-status.redrive.dev",
+        "pipeline-floor.redrive.dev",
+    ];
     assert_eq!(names, expected);
 }
 
@@ -145,10 +149,7 @@ fn every_rule_that_is_missing_or_changed_is_found() {
 
 #[test]
 fn a_policy_that_lets_pass_or_looks_away_is_found() {
-    assert_eq!(
-        found_in_policy(|policy| policy.failure_policy = Some("Ignore".into())),
-        [Fault::FailsOpen]
-    );
+    assert_eq!(found_in_policy(|policy| policy.failure_policy = Some("Ignore".into())), [Fault::FailsOpen]);
     assert_eq!(
         found_in_policy(|policy| policy.param_kind = Some(ParamKind::default())),
         [Fault::Parameterised]
@@ -175,7 +176,9 @@ fn a_policy_that_matches_less_is_found() {
         |constraints| constraints.object_selector = some_labels(),
         |constraints| constraints.exclude_resource_rules = constraints.resource_rules.clone(),
         |constraints| constraints.match_policy = Some("Exact".into()),
-        |constraints| constraints.resource_rules.as_mut().unwrap()[0].operations = Some(vec!["CREATE".into()]),
+        |constraints| {
+            constraints.resource_rules.as_mut().unwrap()[0].operations = Some(vec!["CREATE".into()])
+        },
         |constraints| constraints.resource_rules.as_mut().unwrap()[0].resource_names = Some(vec!["a".into()]),
     ];
     for (index, narrow) in narrowings.into_iter().enumerate() {

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::people::{APPROVER, Person, Place, REQUESTER, replay, until};
+use crate::people::{APPROVER, Person, REQUESTER};
+use crate::place::{Place, replay, until};
 
 const FROZEN: &str = "spec: an approval never changes once set: set cancel, and create a new DlqReplay";
 const IMMUTABLE: &str = "spec: only suspend, cancel, pace, guard and approval may change: create a new DlqReplay \
@@ -219,4 +220,21 @@ async fn the_policies_hold_where_the_schema_has_no_rules() {
 
 fn is_missing(complaint: String) -> bool {
     complaint.contains("not found")
+}
+
+/// Rules cost the API server time, of which it grants only so much.
+#[tokio::test]
+async fn the_largest_replay_is_not_too_costly_to_judge() {
+    let place = Place::new("largest").await;
+    let (requester, approver) = two(&place).await;
+    let texts = |count: usize| (0..count).map(|number| format!("{number:0>255}")).collect::<Vec<_>>();
+    let select = json!({
+        "messageIds": texts(500), "routingKeys": texts(64), "firstDeathQueues": texts(64),
+        "expression": "x".repeat(1_024),
+    });
+    let largest = json!({"select": select, "justification": "x".repeat(1_024)});
+    requester.create(&replay("orders", largest)).await.unwrap();
+    approver.approve("orders").await.unwrap();
+    requester.edit("orders", json!({"spec": {"pace": {"batch": 1}}})).await.unwrap();
+    place.leave().await;
 }

@@ -3,7 +3,8 @@
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::people::{APPROVER, Place, REQUESTER, replay};
+use crate::people::{APPROVER, REQUESTER};
+use crate::place::{Place, replay};
 
 /// What was approved, a change, and what is said against it; nothing where it is allowed.
 type Row<Text = String> = (&'static str, Value, Value, Option<Text>);

@@ -3,7 +3,8 @@
 use redrive::api::annotations::REPLAY_FLOOR;
 use serde_json::{Value, json};
 
-use crate::people::{Person, Place, pipeline};
+use crate::people::Person;
+use crate::place::{Place, pipeline};
 
 const EDITOR: &str = "editor@example.com";
 const GUARD: &str = "guard@example.com";
@@ -142,6 +143,8 @@ async fn a_floor_that_can_not_be_read_counts_as_the_strictest() {
         "audit": "Required",
     });
     let long = format!("maxRate=10{}", " ".repeat(1_024));
+    let many = ",".repeat(1_024);
+    let huge = "x".repeat(200_000);
     let floors = [
         "",
         "requireAproval=true",
@@ -159,6 +162,8 @@ async fn a_floor_that_can_not_be_read_counts_as_the_strictest() {
         "allowBody=no",
         "audit=required",
         &long,
+        &many,
+        &huge,
     ];
     for (number, floor) in floors.into_iter().enumerate() {
         let (editor, guard) = under_floor(&place, number, floor).await;

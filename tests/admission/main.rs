@@ -14,6 +14,7 @@ mod floor;
 #[path = "../support/kubernetes.rs"]
 mod kubernetes;
 mod people;
+mod place;
 mod status;
 mod verified;
 mod written;

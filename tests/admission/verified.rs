@@ -3,7 +3,7 @@
 use redrive::controller::dlq_replay::verifiability::{Verdict, policies, verify, verify_against};
 use serde_json::json;
 
-use crate::people::{Place, until};
+use crate::place::{Place, until};
 
 const VALIDATING: &str = "ValidatingAdmissionPolicy";
 const BINDING: &str = "ValidatingAdmissionPolicyBinding";

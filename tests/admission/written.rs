@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::people::{APPROVER, Place, REQUESTER, replay};
+use crate::people::{APPROVER, REQUESTER};
+use crate::place::{Place, replay};
 
 const PROGRESS_ALONE: &str =
     "a worker may write status.progress alone: leave the rest of the status to the operator";

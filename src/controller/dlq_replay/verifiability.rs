@@ -19,6 +19,7 @@ use k8s_openapi::api::admissionregistration::v1::{
     Variable,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::SignedDuration;
 use kube::{Api, Client};
 use serde::Deserialize;
 
@@ -35,6 +36,9 @@ const MANIFESTS: [&str; 4] = [
 /// The one variable that a cluster may set to a text of its own.
 const CLUSTER_FLOOR: &str = "clusterFloor";
 
+/// How long API servers may take until a new policy is in effect. They need about one second.
+const SETTLING: SignedDuration = SignedDuration::from_secs(5);
+
 /// What the API server holds under the name of one policy.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Installed {
@@ -47,8 +51,8 @@ pub struct Installed {
 /// Whether approvals can be believed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
-    /// All policies are enforced. Only what was created after `since`, when the youngest of them
-    /// was, is known to have been checked from its first moment on.
+    /// All policies are enforced. What is older than they are may not have been checked:
+    /// see [`Verdict::vouches_for`].
     Verified {
         /// The creation of the youngest policy or binding; none where the server gave no times.
         since: Option<Time>,
@@ -111,6 +115,13 @@ impl Verdict {
     /// Whether approvals can be believed.
     pub fn is_verified(&self) -> bool {
         matches!(self, Self::Verified { .. })
+    }
+
+    /// Whether a replay that was created at this moment was checked from then on. One that is
+    /// older than the policies could have been given any name.
+    pub fn vouches_for(&self, created: &Time) -> bool {
+        let Self::Verified { since: Some(since) } = self else { return false };
+        created.0.duration_since(since.0) >= SETTLING
     }
 }
 

@@ -78,6 +78,18 @@ fn it_is_verified_since_the_youngest_policy_or_binding() {
 }
 
 #[test]
+fn it_vouches_for_what_is_younger_than_the_policies() {
+    let time = |text: &str| Time(text.parse().unwrap());
+    let verified = Verdict::Verified { since: Some(time("2026-11-29T22:00:00Z")) };
+    assert!(verified.vouches_for(&time("2026-11-29T22:00:05Z")));
+    assert!(!verified.vouches_for(&time("2026-11-29T22:00:04Z")), "the policies may not have been in effect");
+    assert!(!verified.vouches_for(&time("2026-11-29T21:00:00Z")));
+    let late = time("2026-11-30T22:00:00Z");
+    assert!(!Verdict::Verified { since: None }.vouches_for(&late), "nobody knows since when");
+    assert!(!judge(&ours(), &[]).vouches_for(&late));
+}
+
+#[test]
 fn a_cluster_with_nothing_names_every_policy() {
     let verdict = judge(&ours(), &[]);
     assert!(!verdict.is_verified());

@@ -14,6 +14,7 @@
 mod api_server;
 mod backoff;
 mod claims;
+pub mod dlq_replay;
 mod events;
 mod lane;
 pub(crate) mod retry_pipeline;

@@ -1,0 +1,3 @@
+//! What the operator does for a `DlqReplay`.
+
+pub mod verifiability;

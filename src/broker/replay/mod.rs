@@ -3,6 +3,8 @@
 //! The pure `replay` decides, this module does: one connection reads, another publishes,
 //! since alarms block publishers only. Nothing reconnects by itself.
 
+pub mod convert;
+
 use std::sync::Arc;
 
 use super::{AddressGuard, Endpoint};

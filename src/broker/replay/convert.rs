@@ -216,6 +216,18 @@ mod tests {
     }
 
     #[test]
+    fn the_size_that_is_computed_is_the_size_that_is_sent() {
+        use lapin::protocol::basic::gen_properties;
+        // Type, channel and length of the frame, class, weight and size of the body, the end.
+        const AROUND: usize = 7 + 12 + 1;
+        for whole in [full(), Properties::default()] {
+            let basic = basic_properties(&whole).unwrap();
+            let (sent, _) = gen_properties(&basic)(Vec::new().into()).unwrap().into_inner();
+            assert_eq!(crate::replay::size::header_frame(&whole), AROUND + sent.len());
+        }
+    }
+
+    #[test]
     fn an_empty_table_is_not_the_same_as_none() {
         let empty = Properties { headers: Some(Table::new()), ..Properties::default() };
         assert_eq!(properties(&basic_properties(&empty).unwrap()).headers, Some(Table::new()));

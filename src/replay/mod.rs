@@ -17,6 +17,7 @@ pub mod judge;
 pub mod message;
 pub mod origin;
 pub mod outcome;
+pub mod plan;
 pub mod rewrite;
 pub mod run;
 pub mod selection;

@@ -72,6 +72,15 @@ pub async fn connect(
     }
 }
 
+/// What a passive declaration tells of a queue, exact and current.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Declared {
+    /// Messages that are ready.
+    pub ready: u32,
+    /// Its consumers.
+    pub consumers: u32,
+}
+
 /// How many messages of a queue are ready, exact and current, by a passive
 /// declaration; `None` if there is no such queue.
 ///
@@ -88,18 +97,31 @@ pub async fn ready_count(
     vhost: &str,
     queue: &str,
 ) -> Result<Option<u32>, BrokerError> {
+    Ok(declared(connection, endpoint, vhost, queue).await?.map(|declared| declared.ready))
+}
+
+/// Like [`ready_count`], with the number of consumers.
+///
+/// # Errors
+/// As [`ready_count`].
+pub async fn declared(
+    connection: &Connection,
+    endpoint: &Endpoint,
+    vhost: &str,
+    queue: &str,
+) -> Result<Option<Declared>, BrokerError> {
     // Too long for AMQP, so no queue has this name.
     let Ok(name) = ShortString::try_new(queue) else { return Ok(None) };
     let ask = async {
         let channel = connection.create_channel().await?;
         let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
         let found = channel.queue_declare(name, options, FieldTable::default()).await?;
-        let count = found.message_count();
+        let declared = Declared { ready: found.message_count(), consumers: found.consumer_count() };
         channel.close(200, "OK".into()).await?;
-        Ok::<u32, lapin::Error>(count)
+        Ok::<Declared, lapin::Error>(declared)
     };
     match timeout(REQUEST_TIMEOUT, ask).await {
-        Ok(Ok(count)) => Ok(Some(count)),
+        Ok(Ok(declared)) => Ok(Some(declared)),
         Ok(Err(error)) if reply(&error).is_some_and(|(code, _)| code == code::NOT_FOUND) => Ok(None),
         Ok(Err(error)) => Err(sort(endpoint, vhost, &format!("count queue {queue:?}"), error)),
         Err(_) => Err(late(endpoint)),
@@ -148,12 +170,12 @@ fn build_connector(endpoint: &Endpoint) -> std::io::Result<RustlsConnector> {
     }
 }
 
-fn late(endpoint: &Endpoint) -> BrokerError {
+pub(super) fn late(endpoint: &Endpoint) -> BrokerError {
     BrokerError::Timeout { address: endpoint.amqp.to_string(), source: None }
 }
 
 /// The broker's reply code and sentence, where there is one.
-fn reply(error: &lapin::Error) -> Option<(u16, String)> {
+pub(super) fn reply(error: &lapin::Error) -> Option<(u16, String)> {
     match error.kind() {
         ErrorKind::ProtocolError(error) => Some((error.get_id(), bounded(error.get_message().as_str()))),
         _ => None,
@@ -161,7 +183,7 @@ fn reply(error: &lapin::Error) -> Option<(u16, String)> {
 }
 
 /// Sorts lapin's errors into the same classes as those of HTTP.
-fn sort(endpoint: &Endpoint, vhost: &str, verb: &str, error: lapin::Error) -> BrokerError {
+pub(super) fn sort(endpoint: &Endpoint, vhost: &str, verb: &str, error: lapin::Error) -> BrokerError {
     let address = endpoint.amqp.to_string();
     let username = endpoint.credentials.username.clone();
     let action = format!("{verb} in vhost {vhost:?}");

@@ -4,6 +4,8 @@
 //! since alarms block publishers only. Nothing reconnects by itself.
 
 pub mod convert;
+pub mod examine;
+pub mod preflight;
 
 use std::sync::Arc;
 

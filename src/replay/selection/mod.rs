@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 pub use expression::{Expression, ExpressionError};
-use topic::Pattern;
+pub use topic::Pattern;
 
 use super::death;
 use super::message::{Message, Value};

@@ -3,7 +3,7 @@
 
 /// A pattern, in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Pattern(Vec<Word>);
+pub struct Pattern(Vec<Word>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Word {
@@ -13,7 +13,9 @@ enum Word {
 }
 
 impl Pattern {
-    pub(super) fn new(pattern: &str) -> Self {
+    /// Reads a pattern; every text is one.
+    #[must_use]
+    pub fn new(pattern: &str) -> Self {
         let word = |word: &str| match word {
             "*" => Word::One,
             "#" => Word::Any,
@@ -24,7 +26,8 @@ impl Pattern {
 
     /// Whether a routing key fits, in at most words × words steps whatever the pattern: where
     /// the rest does not fit, only the last `#` needs to take one word more.
-    pub(super) fn matches(&self, key: &str) -> bool {
+    #[must_use]
+    pub fn matches(&self, key: &str) -> bool {
         let key: Vec<&str> = words(key).collect();
         let (mut at, mut word) = (0, 0);
         let mut retry: Option<(usize, usize)> = None;

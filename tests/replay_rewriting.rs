@@ -32,7 +32,10 @@ fn moved(message: Message, rewriting: &Rewriting) -> Result<Outgoing, Unmovable>
 
 fn with_headers(headers: impl IntoIterator<Item = (&'static str, Value)>) -> Message {
     let headers = headers.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-    Message { properties: Properties { headers: Some(headers), ..Properties::default() }, ..Message::default() }
+    Message {
+        properties: Properties { headers: Some(headers), ..Properties::default() },
+        ..Message::default()
+    }
 }
 
 fn texts(names: &[&str]) -> Vec<String> {
@@ -219,7 +222,10 @@ fn the_first_origin_stays_through_every_further_death() {
     let keys = Value::Array(vec![Value::from("orders.created"), Value::from("copy")]);
     assert_eq!(header_value(&first, origin::header::KEYS), Some(keys));
     let mut back = Message { properties: first.properties, ..Message::default() };
-    back.properties.headers.get_or_insert_default().extend([died("b")].map(|(name, value)| (name.to_owned(), value)));
+    back.properties
+        .headers
+        .get_or_insert_default()
+        .extend([died("b")].map(|(name, value)| (name.to_owned(), value)));
     let second = moved(back, &rewriting()).expect("moved");
     assert_eq!(header_value(&second, origin::header::EXCHANGE), Some(Value::from("a")));
 }
@@ -246,7 +252,9 @@ fn an_answer_on_the_publishing_channel_is_refused_and_a_stored_address_stays() {
 #[test]
 fn a_time_to_live_that_is_none_is_refused_where_it_would_be_kept() {
     let keep = Rewriting { keep_expiration: true, ..rewriting() };
-    for (text, fine) in [("300", true), ("0", true), ("10s", false), ("", false), ("-1", false), ("315360000001", false)] {
+    for (text, fine) in
+        [("300", true), ("0", true), ("10s", false), ("", false), ("-1", false), ("315360000001", false)]
+    {
         let mut message = Message::default();
         message.properties.expiration = Some(text.into());
         assert_eq!(moved(message.clone(), &keep).is_ok(), fine, "{text}");

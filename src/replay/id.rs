@@ -178,7 +178,10 @@ mod tests {
         assert_eq!(replay_id("run", &first), replay_id("run", &again));
         let mut bare = message([]);
         bare.properties.headers = None;
-        assert_eq!(replay_id("run", &bare), replay_id("run", &message([("x-delivery-count", Value::I64(1))])));
+        assert_eq!(
+            replay_id("run", &bare),
+            replay_id("run", &message([("x-delivery-count", Value::I64(1))]))
+        );
     }
 
     #[test]

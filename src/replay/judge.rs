@@ -92,7 +92,9 @@ impl RunJudge {
             }
             Target::Origin { exchanges } => {
                 let allowed = |origin: &origin::Origin| {
-                    origin.is_direct() && exchanges.contains(&origin.exchange) && origin.routing_key.len() <= 255
+                    origin.is_direct()
+                        && exchanges.contains(&origin.exchange)
+                        && origin.routing_key.len() <= 255
                 };
                 let Some(origin) = origin::origin(&message).filter(allowed) else {
                     return Fate::Leave(Left::UnknownOrigin);

@@ -137,8 +137,9 @@ impl DlqReplaySpec {
         if let (Some(older), Some(newer)) = (select.older_than, select.newer_than)
             && older >= newer
         {
-            let message =
-                format!("nothing is older than {older} and newer than {newer}: write a newerThan above {older}");
+            let message = format!(
+                "nothing is older than {older} and newer than {newer}: write a newerThan above {older}"
+            );
             add(problems, "select.newerThan", message);
         }
         criteria

@@ -3,7 +3,8 @@
 //! It consumes without acknowledging, a portion at a time, each under a consumer of its own
 //! that is cancelled when its portion is there; only then everything is returned, the oldest
 //! first, since quorum queues serve returned messages in the order of their return. Of a
-//! message that was looked at only its tag is kept.
+//! message that was looked at only its tag is kept. How messages are returned depends on the
+//! broker: see [`GiveBack`].
 //!
 //! Guarantees: nothing is acknowledged, whatever happens; what is held when an error ends the
 //! read comes back with the channel. The broker's counters of deliveries rise, which is why a
@@ -34,6 +35,9 @@ const FIRST_PORTION: u16 = 100;
 /// The largest portion.
 const MAX_PORTION: u64 = 10_000;
 
+/// Channels that a read takes at most; a connection has 2,047.
+const MAX_CHANNELS: u64 = 1_000;
+
 /// Bytes of bodies that a portion may have in memory, by the average so far.
 const PORTION_BYTES: u64 = 16 << 20;
 
@@ -45,6 +49,37 @@ const STALLED: Duration = Duration::from_secs(30);
 
 /// How long returned messages may take until they are counted as ready.
 const RETURN: Duration = Duration::from_secs(10);
+
+/// How messages are returned so that their order stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GiveBack {
+    /// One by one with `basic.nack`, from 4.3 on.
+    OneByOne,
+    /// By closing one channel after the other. Before 4.3 a quorum queue puts what is returned
+    /// with `basic.nack` behind all other messages, or before them while the channel has more
+    /// than 32 returns under way (seen on 4.0.5); what comes back with its channel goes to the
+    /// front in order.
+    ByClosing,
+}
+
+impl GiveBack {
+    /// The way that keeps the order on a broker of this version.
+    #[must_use]
+    pub fn on(version: (u32, u32, u32)) -> Self {
+        if version >= (4, 3, 0) { Self::OneByOne } else { Self::ByClosing }
+    }
+
+    /// How many messages one channel may hold.
+    fn room(self, held: usize) -> usize {
+        match self {
+            Self::OneByOne => HELD_PER_CHANNEL - held.min(HELD_PER_CHANNEL),
+            // A channel that is closed returns what its consumers hold, but not one consumer
+            // after the other: each portion has a channel of its own.
+            Self::ByClosing if held == 0 => HELD_PER_CHANNEL,
+            Self::ByClosing => 0,
+        }
+    }
+}
 
 /// What to read.
 #[derive(Clone, Copy)]
@@ -59,8 +94,11 @@ pub struct Examination<'a> {
     pub queue: &'a str,
     /// The most messages to read.
     pub most: u64,
-    /// How long the broker lets the consumer hold messages, where it can be asked (4.3).
+    /// How long the broker lets the consumer hold messages, where it takes such a wish (see
+    /// `Facts::takes_timeout`).
     pub hold: Option<Duration>,
+    /// How messages are returned.
+    pub give_back: GiveBack,
 }
 
 /// Why a queue can't be examined.
@@ -79,7 +117,9 @@ pub enum ExamineError {
         queue: String,
     },
     /// Messages are ready, but none come.
-    #[error("the queue {queue:?} has messages and sends none: look for a single active consumer, or an overloaded broker")]
+    #[error(
+        "the queue {queue:?} has messages and sends none: look for a single active consumer, or an overloaded broker"
+    )]
     Stalled {
         /// The queue.
         queue: String,
@@ -102,7 +142,10 @@ impl Examination<'_> {
         let mut held: Vec<(Channel, Vec<u64>)> = Vec::new();
         let read = self.read(wanted, &mut held, &mut each).await;
         let count: usize = held.iter().map(|(_, tags)| tags.len()).sum();
-        let returned = self.give_back(held).await;
+        let returned = match self.give_back {
+            GiveBack::OneByOne => self.return_one_by_one(held).await,
+            GiveBack::ByClosing => self.return_by_closing(held).await,
+        };
         read?;
         returned?;
         self.wait_until_ready(before).await?;
@@ -118,14 +161,12 @@ impl Examination<'_> {
         let (mut read, mut bytes) = (0, 0);
         let mut portion = u64::from(FIRST_PORTION);
         while read < wanted {
-            let room = |(_, tags): &&mut (Channel, Vec<u64>)| tags.len() < HELD_PER_CHANNEL;
-            if held.last_mut().as_ref().filter(|last| room(last)).is_none() {
-                let channel = self.connection.create_channel().await.map_err(|error| self.sort(error))?;
+            if held.last().is_none_or(|(_, tags)| self.give_back.room(tags.len()) == 0) {
+                let channel = self.limited(self.connection.create_channel()).await?;
                 held.push((channel, Vec::new()));
             }
             let Some((channel, tags)) = held.last_mut() else { return Ok(()) };
-            let left = (HELD_PER_CHANNEL - tags.len()) as u64;
-            let most = portion.min(wanted - read).min(left);
+            let most = portion.min(wanted - read).min(self.give_back.room(tags.len()) as u64);
             let mut portion_read = 0;
             self.portion(channel, most, |delivery| {
                 tags.push(delivery.delivery_tag);
@@ -139,7 +180,9 @@ impl Examination<'_> {
                 // Somebody else took the rest.
                 return Ok(());
             }
-            portion = (PORTION_BYTES / (bytes / read).max(1)).clamp(1, MAX_PORTION);
+            // Where each portion takes a channel, huge bodies must not use them up.
+            let least = wanted.div_ceil(MAX_CHANNELS).min(MAX_PORTION);
+            portion = (PORTION_BYTES / (bytes / read).max(1)).clamp(least, MAX_PORTION);
         }
         Ok(())
     }
@@ -199,9 +242,8 @@ impl Examination<'_> {
         }
     }
 
-    /// Returns everything, the oldest first: one by one, since a return of several at once
-    /// promises no order.
-    async fn give_back(&self, held: Vec<(Channel, Vec<u64>)>) -> Result<(), ExamineError> {
+    /// One by one, since a return of several at once promises no order.
+    async fn return_one_by_one(&self, held: Vec<(Channel, Vec<u64>)>) -> Result<(), ExamineError> {
         let options = BasicNackOptions { requeue: true, multiple: false };
         for (channel, tags) in &held {
             for tag in tags {
@@ -211,6 +253,16 @@ impl Examination<'_> {
         for (channel, _) in held {
             // The answer comes after all returns before it.
             self.limited(channel.close(200, "OK".into())).await?;
+        }
+        Ok(())
+    }
+
+    /// Each channel's messages are back before the next ones are returned.
+    async fn return_by_closing(&self, held: Vec<(Channel, Vec<u64>)>) -> Result<(), ExamineError> {
+        for (channel, tags) in held {
+            let expected = self.ready().await?.saturating_add(u32::try_from(tags.len()).unwrap_or(u32::MAX));
+            self.limited(channel.close(200, "OK".into())).await?;
+            self.wait_until_ready(expected).await?;
         }
         Ok(())
     }

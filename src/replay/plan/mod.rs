@@ -69,9 +69,9 @@ impl Plan {
         });
         Self {
             in_source,
-            scan_limit_reached: summary.as_ref().is_some_and(|summary| {
-                summary.examined >= request.scan && in_source > summary.examined
-            }),
+            scan_limit_reached: summary
+                .as_ref()
+                .is_some_and(|summary| summary.examined >= request.scan && in_source > summary.examined),
             expected: moving.map(|messages| duration::expected(messages, request.pace)),
             hash: hash::hash(request.spec, request.pace, request.guard, &routes, &findings),
             summary,

@@ -175,8 +175,11 @@ mod tests {
             ("text".to_owned(), Value::from("Timeout")),
             ("bytes".to_owned(), Value::Bytes(b"Timeout".to_vec())),
         ]);
-        let properties =
-            Properties { headers: Some(headers), message_id: Some("m-1".to_owned()), ..Properties::default() };
+        let properties = Properties {
+            headers: Some(headers),
+            message_id: Some("m-1".to_owned()),
+            ..Properties::default()
+        };
         Message { properties, routing_key: "last.key".to_owned(), ..Message::default() }
     }
 
@@ -198,7 +201,11 @@ mod tests {
         ];
         for (name, text, expected) in cases {
             let headers = BTreeMap::from([(name.to_owned(), text.to_owned())]);
-            assert_eq!(answer(|criteria| criteria.headers = headers, &dead("k", 1)), expected, "{name}={text}");
+            assert_eq!(
+                answer(|criteria| criteria.headers = headers, &dead("k", 1)),
+                expected,
+                "{name}={text}"
+            );
         }
     }
 
@@ -212,7 +219,10 @@ mod tests {
         assert!(!fits(|criteria| criteria.first_death_queues = texts(&["carts"])));
         assert!(fits(|criteria| criteria.message_ids = texts(&["m-1", "m-2"])));
         assert!(!fits(|criteria| criteria.message_ids = texts(&["m-2"])));
-        assert_eq!(answer(|criteria| criteria.reasons = texts(&["rejected"]), &Message::default()), Answer::No);
+        assert_eq!(
+            answer(|criteria| criteria.reasons = texts(&["rejected"]), &Message::default()),
+            Answer::No
+        );
     }
 
     #[test]

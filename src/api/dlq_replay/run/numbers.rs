@@ -90,7 +90,11 @@ fn to_ramp(ramp: &Ramp, rate: i32, problems: &mut Vec<Problem>) -> replay::Ramp 
         add(problems, "pace.ramp.from", message);
     }
     if ramp.every.as_millis() == 0 {
-        add(problems, "pace.ramp.every", "0s is no step: write a longer one, such as 30s, or leave the ramp out");
+        add(
+            problems,
+            "pace.ramp.every",
+            "0s is no step: write a longer one, such as 30s, or leave the ramp out",
+        );
     }
     replay::Ramp {
         from: within(problems, "pace.ramp.from", ramp.from, 1, 100_000),

@@ -9,13 +9,16 @@ use crate::topology::pipeline::Pipeline;
 use crate::topology::validate::Problem;
 
 /// Where replays may move messages to if the pipeline says nothing.
-const DEFAULT_TARGETS: [TargetKind; 3] = [TargetKind::WorkQueue, TargetKind::Quarantine, TargetKind::ParkingLot];
+const DEFAULT_TARGETS: [TargetKind; 3] =
+    [TargetKind::WorkQueue, TargetKind::Quarantine, TargetKind::ParkingLot];
 
 /// The queue that is read, or nothing and a problem.
 pub(super) fn origin(from: &ReplayFrom, pipeline: &Pipeline, problems: &mut Vec<Problem>) -> Option<String> {
     match from {
         ReplayFrom::DeadLetter {} => Some(pipeline.dlq.clone()),
-        ReplayFrom::Quarantine(of) => quarantine("from.quarantine.category", &of.category, pipeline, problems),
+        ReplayFrom::Quarantine(of) => {
+            quarantine("from.quarantine.category", &of.category, pipeline, problems)
+        }
         ReplayFrom::ParkingLot {} => parking_lot("from.parkingLot", pipeline, problems),
     }
 }
@@ -35,14 +38,17 @@ pub(super) fn target(
             ("to.quarantine", quarantine("to.quarantine.category", &of.category, pipeline, problems))
         }
         ReplayTo::ParkingLot {} => ("to.parkingLot", parking_lot("to.parkingLot", pipeline, problems)),
-        ReplayTo::Queue(queue) => ("to.queue.name", named("to.queue.name", "the queue", &queue.name, problems)),
+        ReplayTo::Queue(queue) => {
+            ("to.queue.name", named("to.queue.name", "the queue", &queue.name, problems))
+        }
         ReplayTo::Exchange(exchange) => return to_exchange(&exchange.name, &exchange.routing_key, problems),
         ReplayTo::Origin {} => return Some(Target::Origin { exchanges: exchanges(pipeline) }),
         ReplayTo::Discard {} => return Some(Target::Discard),
     };
     let queue = queue?;
     if origin == Some(&queue) {
-        let message = format!("{queue:?} is the queue that is read: choose another target, or another spec.from");
+        let message =
+            format!("{queue:?} is the queue that is read: choose another target, or another spec.from");
         add(problems, field, message);
     }
     Some(Target::Queue(queue))
@@ -92,7 +98,8 @@ fn quarantine(
         return Some(pipeline.names().quarantine(category));
     }
     let there_are = if known.is_empty() {
-        "the pipeline has no quarantine: add the category to deadLetter.quarantine in the RetryPipeline".to_owned()
+        "the pipeline has no quarantine: add the category to deadLetter.quarantine in the RetryPipeline"
+            .to_owned()
     } else {
         format!("the pipeline has no such category: write one of {}", known.join(", "))
     };
@@ -104,8 +111,7 @@ fn parking_lot(field: &str, pipeline: &Pipeline, problems: &mut Vec<Problem>) ->
     if pipeline.spec.dead_letter.parking_lot {
         return Some(pipeline.names().parking_lot());
     }
-    let message =
-        "the pipeline has no parking lot: set deadLetter.parkingLot in the RetryPipeline, or choose another queue";
+    let message = "the pipeline has no parking lot: set deadLetter.parkingLot in the RetryPipeline, or choose another queue";
     add(problems, field, message);
     None
 }

@@ -159,7 +159,11 @@ mod tests {
     fn the_least_number_and_the_first_text_apply() {
         let found = facts(
             args([("x-max-length", 9.into()), ("x-overflow", "reject-publish-dlx".into())]),
-            Some(args([("max-length", 7.into()), ("overflow", "drop-head".into()), ("message-ttl", 5.into())])),
+            Some(args([
+                ("max-length", 7.into()),
+                ("overflow", "drop-head".into()),
+                ("message-ttl", 5.into()),
+            ])),
             Some(args([("max-length", 8.into()), ("consumer-timeout", 60_000.into())])),
         );
         assert_eq!((found.max_length, found.message_ttl, found.rejects), (Some(7), Some(5), true));

@@ -40,7 +40,8 @@ pub(super) fn step(observed: &Observed, exchange: &str, routing_key: &str) -> St
         }
     }
     let goes_on = !step.queues.is_empty() || !step.exchanges.is_empty() || step.unknown.is_some();
-    if !goes_on && let Some(alternate) = effective::alternate(exchange, found, &effective::policies(observed)) {
+    if !goes_on && let Some(alternate) = effective::alternate(exchange, found, &effective::policies(observed))
+    {
         step.unknown = Some(format!("{exchange:?} leaves it to its alternate exchange {alternate:?}"));
     }
     step

@@ -9,7 +9,7 @@ pub(super) fn check(facts: &Facts, asked: &Asked, summary: &Summary, found: &mut
     let left = |left: Left| summary.left.get(&left).copied().unwrap_or_default();
     let mut count = |check, count: u64, message: &str| {
         if count > 0 {
-            found.warning(check, format!("{count} messages {message}"));
+            found.warning(check, format!("some messages {message} ({count} in all)"));
         }
     };
     count(
@@ -27,7 +27,11 @@ pub(super) fn check(facts: &Facts, asked: &Asked, summary: &Summary, found: &mut
         left(Left::TooManyReplays),
         "were replayed too often and stay: set maxReplaysPerMessage higher, or a quarantine in the pipeline",
     );
-    count("ReplayLimit", summary.over_limit, "were replayed too often: they go to the quarantine replay-limit");
+    count(
+        "ReplayLimit",
+        summary.over_limit,
+        "were replayed too often: they go to the quarantine replay-limit",
+    );
     count(
         "CollidingIds",
         summary.colliding,
@@ -50,8 +54,7 @@ pub(super) fn check(facts: &Facts, asked: &Asked, summary: &Summary, found: &mut
     }
     let types = &summary.histogram.error_types;
     if summary.matching > 0 && types.values.is_empty() {
-        let message =
-            "no message says which error it met: have consumers add the header x-error-type if you want to select by it";
+        let message = "no message says which error it met: have consumers add the header x-error-type if you want to select by it";
         found.info("NoErrorTypes", message);
     }
 }

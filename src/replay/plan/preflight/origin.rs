@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::super::facts::{Facts, Kind, QueueFacts};
-use super::{Asked, Findings};
+use super::{Asked, Findings, span};
+use crate::topology::names;
 
 /// How long a consumer may hold a message where nobody set anything.
 const DEFAULT_CONSUMER_TIMEOUT: Duration = Duration::from_secs(30 * 60);
@@ -11,7 +12,8 @@ const DEFAULT_CONSUMER_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 pub(super) fn check(facts: &Facts, asked: &Asked, found: &mut Findings) {
     let name = &facts.origin;
     let Some(queue) = &facts.origin_queue else {
-        let message = format!("there is no queue {name:?}: wait until the pipeline is Ready, or correct spec.from");
+        let message =
+            format!("there is no queue {name:?}: wait until the pipeline is Ready, or correct spec.from");
         return found.error("OriginMissing", message);
     };
     if !queue.available {
@@ -38,15 +40,17 @@ fn check_reading(queue: &QueueFacts, found: &mut Findings) {
     let name = &queue.name;
     let unlimited = queue.delivery_limit.is_some_and(|limit| limit < 0);
     if queue.kind == Kind::Quorum && !unlimited {
-        let limit = queue.delivery_limit.map_or("the broker's default of 20".to_owned(), |limit| limit.to_string());
+        let limit =
+            queue.delivery_limit.map_or("the broker's default of 20".to_owned(), |limit| limit.to_string());
         let message = format!(
             "the queue {name:?} gives messages up after {limit} deliveries, so that reading would destroy them: let the pipeline set its delivery-limit to -1, and remove what overrides that"
         );
         found.error("OriginDeliveryLimit", message);
     }
     if queue.exclusive {
-        let message =
-            format!("the queue {name:?} belongs to one connection: nobody else can read it, so close that connection");
+        let message = format!(
+            "the queue {name:?} belongs to one connection: nobody else can read it, so close that connection"
+        );
         found.error("OriginExclusive", message);
     }
     if queue.single_active_consumer {
@@ -69,7 +73,8 @@ fn check_holding(queue: &QueueFacts, found: &mut Findings) {
     }
     if let Some(ttl) = queue.message_ttl {
         let message = format!(
-            "messages leave the queue {name:?} after {ttl} ms, moved or not: replay well before that, or raise deadLetter.retention"
+            "messages leave the queue {name:?} after {}, moved or not: replay well before that, or raise deadLetter.retention",
+            names::duration(ttl)
         );
         found.info("OriginExpires", message);
     }
@@ -88,14 +93,14 @@ fn check_consumers(queue: &QueueFacts, found: &mut Findings) {
 /// Held messages come back in the middle of a run after the consumer's timeout.
 fn check_deadline(facts: &Facts, queue: &QueueFacts, asked: &Asked, found: &mut Findings) {
     let timeout = queue.consumer_timeout.unwrap_or(DEFAULT_CONSUMER_TIMEOUT);
-    if facts.own_timeout || asked.deadline < timeout {
+    if facts.takes_timeout() || asked.deadline < timeout {
         return;
     }
     let message = format!(
-        "the broker takes held messages back from {:?} after {} s, which is before the deadline of {} s: the run then starts reading over, so write a shorter deadline, or set consumer-timeout for this queue by a policy",
+        "the broker takes held messages back from {:?} after {}, which is not after the deadline of {}: the run then starts reading over, so write a shorter deadline, or set consumer-timeout for this queue by a policy",
         queue.name,
-        timeout.as_secs(),
-        asked.deadline.as_secs()
+        span(timeout),
+        span(asked.deadline)
     );
     found.warning("ConsumerTimeout", message);
 }

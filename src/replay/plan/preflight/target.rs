@@ -4,6 +4,7 @@ use super::super::facts::{ExchangeFacts, Facts, QueueFacts, Routes, TargetFacts}
 use super::super::survey::Summary;
 use super::{Asked, Findings};
 use crate::replay::run::Guard;
+use crate::topology::names;
 
 /// Queues that a sentence names.
 const NAMED: usize = 5;
@@ -17,10 +18,13 @@ pub(super) fn check(
 ) {
     match &facts.target {
         TargetFacts::Queue(name, None) => {
-            let message = format!("there is no queue {name:?}: correct spec.to; nothing is ever created for a replay");
+            let message =
+                format!("there is no queue {name:?}: correct spec.to; nothing is ever created for a replay");
             found.error("TargetMissing", message);
         }
-        TargetFacts::Exchange(name, exchange, routes) => check_exchange(name, exchange.as_ref(), routes, found),
+        TargetFacts::Exchange(name, exchange, routes) => {
+            check_exchange(name, exchange.as_ref(), routes, found)
+        }
         TargetFacts::Origin(exchanges) => check_origins(exchanges, found),
         TargetFacts::Queue(..) | TargetFacts::Discard => {}
     }
@@ -40,12 +44,14 @@ pub(super) fn check(
 
 fn check_exchange(name: &str, exchange: Option<&ExchangeFacts>, routes: &Routes, found: &mut Findings) {
     let Some(exchange) = exchange else {
-        let message = format!("there is no exchange {name:?}: correct spec.to; nothing is ever created for a replay");
+        let message =
+            format!("there is no exchange {name:?}: correct spec.to; nothing is ever created for a replay");
         return found.error("TargetMissing", message);
     };
     check_alternate(exchange, found);
     if exchange.internal {
-        let message = format!("the exchange {name:?} is internal and takes no publishes: name another one in spec.to");
+        let message =
+            format!("the exchange {name:?} is internal and takes no publishes: name another one in spec.to");
         found.error("TargetInternal", message);
     }
     if let Some(why) = &routes.unknown {
@@ -63,8 +69,7 @@ fn check_exchange(name: &str, exchange: Option<&ExchangeFacts>, routes: &Routes,
 
 fn check_origins(exchanges: &[ExchangeFacts], found: &mut Findings) {
     if exchanges.is_empty() {
-        let message =
-            "none of the exchanges exists that are bound to the source or listed in the pipeline: use to.workQueue";
+        let message = "none of the exchanges exists that are bound to the source or listed in the pipeline: use to.workQueue";
         found.error("TargetMissing", message);
     }
     exchanges.iter().for_each(|exchange| check_alternate(exchange, found));
@@ -96,10 +101,14 @@ fn check_fanout(facts: &Facts, asked: &Asked, found: &mut Findings) {
     let more = if routes.len() > NAMED { ", …" } else { "" };
     let reached = format!("the target reaches {} queues ({}{more})", routes.len(), named.join(", "));
     if asked.allow_fanout {
-        found.info("TargetFanout", format!("{reached}, as allowFanout permits: each gets a copy of every message"));
+        found.info(
+            "TargetFanout",
+            format!("{reached}, as allowFanout permits: each gets a copy of every message"),
+        );
     } else {
-        let message =
-            format!("{reached}, and each would get a copy: use to.queue, or set allowFanout if you want that");
+        let message = format!(
+            "{reached}, and each would get a copy: use to.queue, or set allowFanout if you want that"
+        );
         found.error("TargetFanout", message);
     }
 }
@@ -107,7 +116,10 @@ fn check_fanout(facts: &Facts, asked: &Asked, found: &mut Findings) {
 fn check_queue(queue: &QueueFacts, guard: &Guard, summary: Option<&Summary>, found: &mut Findings) {
     let name = &queue.name;
     if !queue.available {
-        found.error("TargetUnavailable", format!("the queue {name:?} does not answer: wait until its nodes are back"));
+        found.error(
+            "TargetUnavailable",
+            format!("the queue {name:?} does not answer: wait until its nodes are back"),
+        );
     }
     if queue.consumers == Some(0) && guard.require_consumers {
         let message = format!(
@@ -118,7 +130,8 @@ fn check_queue(queue: &QueueFacts, guard: &Guard, summary: Option<&Summary>, fou
     check_length(queue, summary, found);
     if let Some(ttl) = queue.message_ttl {
         let message = format!(
-            "messages leave {name:?} after {ttl} ms whether anybody took them or not: make sure that its consumers keep up"
+            "messages leave {name:?} after {} whether anybody took them or not: make sure that its consumers keep up",
+            names::duration(ttl)
         );
         found.warning("TargetExpires", message);
     }
@@ -143,11 +156,14 @@ fn check_length(queue: &QueueFacts, summary: Option<&Summary>, found: &mut Findi
         );
         return found.warning("TargetDropsHead", message);
     }
-    let (Some(most), Some(ready)) = (queue.max_length.and_then(|most| u64::try_from(most).ok()), queue.ready) else {
+    let (Some(most), Some(ready)) = (queue.max_length.and_then(|most| u64::try_from(most).ok()), queue.ready)
+    else {
         return;
     };
     if ready >= most {
-        let message = format!("{name:?} is full ({most} messages) and refuses more: let its consumers work it off first");
+        let message = format!(
+            "{name:?} is full ({most} messages) and refuses more: let its consumers work it off first"
+        );
         found.warning("TargetFull", message);
     } else if summary.is_some_and(|summary| ready + summary.matching > most) {
         let message = format!(

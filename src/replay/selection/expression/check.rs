@@ -160,14 +160,20 @@ impl<'a> Check<'a> {
         let is_operator = !name.starts_with(|c: char| c.is_alphabetic());
         if !is_operator && !FUNCTIONS.contains(&name) {
             let loops = "has, all, exists, exists_one, map, filter";
-            let message =
-                format!("there is no function {name:?} like this: there are {}, {loops}", FUNCTIONS.join(", "));
+            let message = format!(
+                "there is no function {name:?} like this: there are {}, {loops}",
+                FUNCTIONS.join(", ")
+            );
             return Err(self.found(node, message));
         }
         if name == "matches" {
             self.regex(node, call, in_loop)?;
         }
-        call.target.iter().map(|target| &**target).chain(&call.args).try_for_each(|part| self.walk(part, in_loop))
+        call.target
+            .iter()
+            .map(|target| &**target)
+            .chain(&call.args)
+            .try_for_each(|part| self.walk(part, in_loop))
     }
 
     fn regex(&self, node: &IdedExpr, call: &CallExpr, in_loop: bool) -> Result<(), Found> {
@@ -179,7 +185,8 @@ impl<'a> Check<'a> {
             let message = "matches may not search bodies: use contains, startsWith or endsWith";
             return Err(self.found(node, message.to_owned()));
         }
-        let Some(Expr::Literal(LiteralValue::String(pattern))) = call.args.last().map(|last| &last.expr) else {
+        let Some(Expr::Literal(LiteralValue::String(pattern))) = call.args.last().map(|last| &last.expr)
+        else {
             let message = "matches takes its pattern as a text in quotes: write one, such as matches(\"^a\")";
             return Err(self.found(node, message.to_owned()));
         };

@@ -7,7 +7,7 @@ use lapin::options::{BasicConsumeOptions, BasicPublishOptions, BasicQosOptions};
 use lapin::types::{AMQPValue, DecimalValue, FieldArray, FieldTable};
 use redrive::broker::amqp;
 use redrive::broker::replay::convert;
-use redrive::broker::replay::examine::{Examination, ExamineError, GiveBack};
+use redrive::broker::replay::examine::{Examination, ExamineError};
 use redrive::replay::id::replay_id;
 use redrive::replay::message::Message;
 use redrive::replay::run::Target;
@@ -71,19 +71,11 @@ pub(crate) async fn examine(
     each: impl FnMut(Message),
 ) -> Result<u64, ExamineError> {
     let endpoint = v.version.endpoint();
-    let broker = v.management.overview().await.unwrap().facts;
     let facts = observe(v, queue, &Target::Discard).await;
     let hold = facts.takes_timeout().then_some(Duration::from_secs(3_600));
     let connection = amqp::connect(&endpoint, &guard(), &v.name, "plan").await.unwrap();
-    let examination = Examination {
-        connection: &connection,
-        endpoint: &endpoint,
-        vhost: &v.name,
-        queue,
-        most,
-        hold,
-        give_back: GiveBack::on(broker.version),
-    };
+    let examination =
+        Examination { connection: &connection, endpoint: &endpoint, vhost: &v.name, queue, most, hold };
     let result = examination.run(each).await;
     connection.close(200, "OK".into()).await.unwrap();
     result
@@ -219,6 +211,36 @@ async fn somebody_elses_exclusive_consumer_is_named(#[values(V43, V40)] version:
         v.wait_ready("q", 1).await;
         let refused = examine(&v, "q", u64::MAX, |_| {}).await;
         assert!(matches!(refused, Err(ExamineError::Exclusive { .. })), "{refused:?}");
+    })
+    .await;
+}
+
+/// With thousands of messages the broker's own batches begin to show.
+#[rstest]
+#[tokio::test]
+async fn the_order_of_thousands_stays_through_two_reads(#[values(V43, V40)] version: Version) {
+    const THOUSANDS: usize = 12_000;
+    in_vhost(version, "thousands", async |v| {
+        readable(&v, "q", QueueType::Quorum).await;
+        let mut confirms = Vec::new();
+        for number in 0..THOUSANDS {
+            let persistent = BasicProperties::default().with_delivery_mode(2);
+            let (options, body) = (BasicPublishOptions::default(), body(number));
+            let publish = v.channel.basic_publish("".into(), "q".into(), options, &body, persistent);
+            confirms.push(publish.await.unwrap());
+        }
+        for confirm in confirms {
+            confirm.await.unwrap();
+        }
+        v.wait_ready("q", u32::try_from(THOUSANDS).unwrap()).await;
+        for _ in 0..2 {
+            let mut seen = 0;
+            let count = examine(&v, "q", u64::MAX, |message| {
+                assert_eq!(message.body, body(seen), "in order");
+                seen += 1;
+            });
+            assert_eq!(count.await.unwrap(), THOUSANDS as u64);
+        }
     })
     .await;
 }

@@ -1,10 +1,14 @@
 //! Reads a queue and returns everything: order, bodies and depth are the same afterwards.
 //!
-//! It consumes without acknowledging, a portion at a time, each under a consumer of its own
-//! that is cancelled when its portion is there; only then everything is returned, the oldest
-//! first, since quorum queues serve returned messages in the order of their return. Of a
-//! message that was looked at only its tag is kept. How messages are returned depends on the
-//! broker: see [`GiveBack`].
+//! It consumes without acknowledging, a portion at a time, each under a consumer of its own on
+//! a channel of its own; the consumer is cancelled when its portion is there. Only when all is
+//! read the channels are closed, the first one first, each when the messages of the one before
+//! are back: what comes back with its channel goes to the front of the queue, in order. Of a
+//! message that was looked at nothing is kept but the count.
+//!
+//! Returns by `basic.nack` don't keep the order: 4.0.5 puts messages behind all others or
+//! before them, by how many returns are under way, and 4.3.6 mixes the returns of several
+//! consumers once more than a few thousand are (both seen).
 //!
 //! Guarantees: nothing is acknowledged, whatever happens; what is held when an error ends the
 //! read comes back with the channel. The broker's counters of deliveries rise, which is why a
@@ -16,7 +20,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use lapin::message::Delivery;
-use lapin::options::{BasicCancelOptions, BasicConsumeOptions, BasicNackOptions, BasicQosOptions};
+use lapin::options::{BasicCancelOptions, BasicConsumeOptions, BasicQosOptions};
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 use lapin::{Channel, Connection, Consumer};
 use tokio::time::{Instant, timeout};
@@ -26,11 +30,8 @@ use super::super::{BrokerError, Endpoint, amqp};
 use super::convert;
 use crate::replay::message::Message;
 
-/// Messages that one channel holds, after which another one is opened.
-const HELD_PER_CHANNEL: usize = 65_535;
-
 /// The first portion; the next ones follow from the size of the bodies.
-const FIRST_PORTION: u16 = 100;
+const FIRST_PORTION: u64 = 100;
 
 /// The largest portion.
 const MAX_PORTION: u64 = 10_000;
@@ -50,37 +51,6 @@ const STALLED: Duration = Duration::from_secs(30);
 /// How long returned messages may take until they are counted as ready.
 const RETURN: Duration = Duration::from_secs(10);
 
-/// How messages are returned so that their order stays.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GiveBack {
-    /// One by one with `basic.nack`, from 4.3 on.
-    OneByOne,
-    /// By closing one channel after the other. Before 4.3 a quorum queue puts what is returned
-    /// with `basic.nack` behind all other messages, or before them while the channel has more
-    /// than 32 returns under way (seen on 4.0.5); what comes back with its channel goes to the
-    /// front in order.
-    ByClosing,
-}
-
-impl GiveBack {
-    /// The way that keeps the order on a broker of this version.
-    #[must_use]
-    pub fn on(version: (u32, u32, u32)) -> Self {
-        if version >= (4, 3, 0) { Self::OneByOne } else { Self::ByClosing }
-    }
-
-    /// How many messages one channel may hold.
-    fn room(self, held: usize) -> usize {
-        match self {
-            Self::OneByOne => HELD_PER_CHANNEL - held.min(HELD_PER_CHANNEL),
-            // A channel that is closed returns what its consumers hold, but not one consumer
-            // after the other: each portion has a channel of its own.
-            Self::ByClosing if held == 0 => HELD_PER_CHANNEL,
-            Self::ByClosing => 0,
-        }
-    }
-}
-
 /// What to read.
 #[derive(Clone, Copy)]
 pub struct Examination<'a> {
@@ -97,8 +67,6 @@ pub struct Examination<'a> {
     /// How long the broker lets the consumer hold messages, where it takes such a wish (see
     /// `Facts::takes_timeout`).
     pub hold: Option<Duration>,
-    /// How messages are returned.
-    pub give_back: GiveBack,
 }
 
 /// Why a queue can't be examined.
@@ -129,6 +97,12 @@ pub enum ExamineError {
     Broker(#[from] BrokerError),
 }
 
+/// A channel, with how many messages it holds.
+struct Held {
+    channel: Channel,
+    messages: u64,
+}
+
 impl Examination<'_> {
     /// Hands each message to `each`, in the queue's order, and returns them all. Says how many
     /// there were: as many as were ready at the start, at most `most`, or fewer where somebody
@@ -139,49 +113,42 @@ impl Examination<'_> {
     pub async fn run(&self, mut each: impl FnMut(Message)) -> Result<u64, ExamineError> {
         let before = self.ready().await?;
         let wanted = u64::from(before).min(self.most);
-        let mut held: Vec<(Channel, Vec<u64>)> = Vec::new();
+        let mut held = Vec::new();
         let read = self.read(wanted, &mut held, &mut each).await;
-        let count: usize = held.iter().map(|(_, tags)| tags.len()).sum();
-        let returned = match self.give_back {
-            GiveBack::OneByOne => self.return_one_by_one(held).await,
-            GiveBack::ByClosing => self.return_by_closing(held).await,
-        };
+        let count = held.iter().map(|held| held.messages).sum();
+        let returned = self.give_back(held).await;
         read?;
         returned?;
         self.wait_until_ready(before).await?;
-        Ok(count as u64)
+        Ok(count)
     }
 
     async fn read(
         &self,
         wanted: u64,
-        held: &mut Vec<(Channel, Vec<u64>)>,
+        held: &mut Vec<Held>,
         each: &mut impl FnMut(Message),
     ) -> Result<(), ExamineError> {
         let (mut read, mut bytes) = (0, 0);
-        let mut portion = u64::from(FIRST_PORTION);
+        let mut portion = FIRST_PORTION;
+        // Where each portion takes a channel, huge bodies must not use them up.
+        let least = wanted.div_ceil(MAX_CHANNELS).min(MAX_PORTION);
         while read < wanted {
-            if held.last().is_none_or(|(_, tags)| self.give_back.room(tags.len()) == 0) {
-                let channel = self.limited(self.connection.create_channel()).await?;
-                held.push((channel, Vec::new()));
-            }
-            let Some((channel, tags)) = held.last_mut() else { return Ok(()) };
-            let most = portion.min(wanted - read).min(self.give_back.room(tags.len()) as u64);
-            let mut portion_read = 0;
+            let channel = self.limited(self.connection.create_channel()).await?;
+            let most = portion.min(wanted - read);
+            held.push(Held { channel, messages: 0 });
+            let Some(Held { channel, messages }) = held.last_mut() else { return Ok(()) };
             self.portion(channel, most, |delivery| {
-                tags.push(delivery.delivery_tag);
+                *messages += 1;
                 bytes += delivery.data.len() as u64;
-                portion_read += 1;
                 each(convert::message(delivery));
             })
             .await?;
-            read += portion_read;
-            if portion_read < most {
+            read += *messages;
+            if *messages < most {
                 // Somebody else took the rest.
                 return Ok(());
             }
-            // Where each portion takes a channel, huge bodies must not use them up.
-            let least = wanted.div_ceil(MAX_CHANNELS).min(MAX_PORTION);
             portion = (PORTION_BYTES / (bytes / read).max(1)).clamp(least, MAX_PORTION);
         }
         Ok(())
@@ -242,25 +209,11 @@ impl Examination<'_> {
         }
     }
 
-    /// One by one, since a return of several at once promises no order.
-    async fn return_one_by_one(&self, held: Vec<(Channel, Vec<u64>)>) -> Result<(), ExamineError> {
-        let options = BasicNackOptions { requeue: true, multiple: false };
-        for (channel, tags) in &held {
-            for tag in tags {
-                channel.basic_nack(*tag, options).await.map_err(|error| self.sort(error))?;
-            }
-        }
-        for (channel, _) in held {
-            // The answer comes after all returns before it.
-            self.limited(channel.close(200, "OK".into())).await?;
-        }
-        Ok(())
-    }
-
     /// Each channel's messages are back before the next ones are returned.
-    async fn return_by_closing(&self, held: Vec<(Channel, Vec<u64>)>) -> Result<(), ExamineError> {
-        for (channel, tags) in held {
-            let expected = self.ready().await?.saturating_add(u32::try_from(tags.len()).unwrap_or(u32::MAX));
+    async fn give_back(&self, held: Vec<Held>) -> Result<(), ExamineError> {
+        for Held { channel, messages } in held {
+            let more = u32::try_from(messages).unwrap_or(u32::MAX);
+            let expected = self.ready().await?.saturating_add(more);
             self.limited(channel.close(200, "OK".into())).await?;
             self.wait_until_ready(expected).await?;
         }

@@ -269,3 +269,15 @@ fn a_target_that_will_fill_up_is_told_beforehand() {
     assert!(!asks(20));
     assert!(asks(21));
 }
+
+#[test]
+fn headers_that_nearly_fill_a_frame_are_told() {
+    let asks = |largest_headers, frame_max| {
+        let summary = Summary { largest_headers, ..Summary::default() };
+        let facts = Facts { frame_max, ..facts() };
+        !findings(&facts, &asked(), &guard(), Some(&summary)).is_empty()
+    };
+    assert!(!asks(100_000, 131_072));
+    assert!(asks(131_000, 131_072));
+    assert!(!asks(131_000, 0), "no limit");
+}

@@ -46,6 +46,9 @@ pub fn properties(properties: &BasicProperties) -> Properties {
     }
 }
 
+/// One of lapin's setters.
+type Set = fn(BasicProperties, ShortString) -> BasicProperties;
+
 /// Properties in lapin's terms.
 ///
 /// # Errors
@@ -53,7 +56,7 @@ pub fn properties(properties: &BasicProperties) -> Properties {
 /// delivery holds.
 pub fn basic_properties(properties: &Properties) -> Result<BasicProperties, TooLong> {
     let mut basic = BasicProperties::default();
-    let texts: [(&Option<String>, fn(BasicProperties, ShortString) -> BasicProperties); 10] = [
+    let texts: [(&Option<String>, Set); 10] = [
         (&properties.content_type, BasicProperties::with_content_type),
         (&properties.content_encoding, BasicProperties::with_content_encoding),
         (&properties.correlation_id, BasicProperties::with_correlation_id),

@@ -11,6 +11,9 @@
 //!
 //! What it leaves out: AMQP, Kubernetes, time and chance.
 
+pub mod breaker;
+pub mod engine;
 pub mod message;
 pub mod outcome;
+pub mod rate;
 pub mod run;

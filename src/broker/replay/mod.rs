@@ -8,7 +8,8 @@ use std::sync::Arc;
 use super::{AddressGuard, Endpoint};
 use crate::replay::message::Message;
 use crate::replay::outcome::{Activity, Checkpoint, Counts};
-use crate::replay::run::{Fate, Fence, Guard, Limits, Pace, Target};
+pub use crate::replay::run::Orders;
+use crate::replay::run::{Fate, Fence, Limits, Target};
 
 /// Where a replay reads.
 #[derive(Clone)]
@@ -21,19 +22,6 @@ pub struct Site {
     pub vhost: String,
     /// The origin queue.
     pub queue: String,
-}
-
-/// What may change while a run is under way; it takes effect with the next batch.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Orders {
-    /// How fast.
-    pub pace: Pace,
-    /// When to pause or stop.
-    pub guard: Guard,
-    /// Why nothing may move for now, in words; nothing stays unacknowledged meanwhile.
-    pub hold: Option<String>,
-    /// End it for good.
-    pub cancel: bool,
 }
 
 /// Says what becomes of each message: selection, limits per message and rewriting in one.

@@ -1,0 +1,213 @@
+//! Every unacknowledged message of a pass, and how to settle them in as few words as possible.
+
+use std::collections::VecDeque;
+
+use super::event::{Command, Tag};
+
+/// More unacknowledged messages than this want a further channel.
+pub(super) const PER_CHANNEL: usize = 65_535;
+
+/// Where a message is on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// Selected, and not published yet.
+    Waiting,
+    /// Published, and not confirmed yet.
+    Flying,
+    /// Confirmed, or to be discarded, and not recorded yet.
+    Confirmed,
+    /// Recorded, and not acknowledged yet.
+    Recorded,
+    /// To be returned at the end.
+    Held,
+    /// Acknowledged.
+    Gone,
+}
+
+/// A message's state and what it counts as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Slot {
+    pub(super) state: State,
+    /// It goes to the queue for those replayed too often.
+    pub(super) over_limit: bool,
+    /// It needs no publish.
+    pub(super) discard: bool,
+    /// It may stand behind the fence.
+    pub(super) beyond: bool,
+}
+
+impl Slot {
+    pub(super) fn new(state: State) -> Self {
+        Self { state, over_limit: false, discard: false, beyond: false }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Channel {
+    /// The delivery tag of the first slot.
+    first: u64,
+    slots: VecDeque<Slot>,
+    /// Recorded ones that wait for those below.
+    recorded: Vec<u64>,
+}
+
+/// Messages that one consumer brought.
+#[derive(Clone, Copy, Debug)]
+struct Range {
+    generation: u32,
+    channel: u16,
+    last: u64,
+}
+
+/// What was acknowledged, by kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Acked {
+    pub(super) replayed: u64,
+    pub(super) quarantined: u64,
+    pub(super) beyond: u64,
+}
+
+impl Acked {
+    pub(super) fn total(self) -> u64 {
+        self.replayed + self.quarantined
+    }
+
+    pub(super) fn add(&mut self, other: Self) {
+        self.replayed += other.replayed;
+        self.quarantined += other.quarantined;
+        self.beyond += other.beyond;
+    }
+}
+
+/// The unacknowledged messages of one pass.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    channels: Vec<Channel>,
+    ranges: Vec<Range>,
+    unacked: u64,
+}
+
+impl Ledger {
+    /// Notes a message that was read.
+    pub(super) fn insert(&mut self, tag: Tag, generation: u32, slot: Slot) {
+        let index = usize::from(tag.channel);
+        while self.channels.len() <= index {
+            self.channels.push(Channel { first: 1, ..Channel::default() });
+        }
+        self.channels[index].slots.push_back(slot);
+        self.unacked += 1;
+        match self.ranges.last_mut() {
+            Some(range) if range.generation == generation && range.channel == tag.channel => {
+                range.last = tag.number;
+            }
+            _ => self.ranges.push(Range { generation, channel: tag.channel, last: tag.number }),
+        }
+    }
+
+    /// The slot of a message that is unacknowledged.
+    pub(super) fn slot(&mut self, tag: Tag) -> Option<&mut Slot> {
+        let channel = self.channels.get_mut(usize::from(tag.channel))?;
+        let index = usize::try_from(tag.number.checked_sub(channel.first)?).ok()?;
+        channel.slots.get_mut(index)
+    }
+
+    /// Marks a message as recorded, to be acknowledged by the next [`Ledger::acks`].
+    pub(super) fn record(&mut self, tag: Tag) {
+        if let Some(slot) = self.slot(tag) {
+            slot.state = State::Recorded;
+            self.channels[usize::from(tag.channel)].recorded.push(tag.number);
+        }
+    }
+
+    /// Messages that are unacknowledged.
+    pub(super) fn unacked(&self) -> u64 {
+        self.unacked
+    }
+
+    /// Whether a channel has no room for another consumer's messages.
+    pub(super) fn is_full(&self, channel: u16) -> bool {
+        self.channels.get(usize::from(channel)).is_some_and(|channel| channel.slots.len() >= PER_CHANNEL)
+    }
+
+    /// Acknowledgements for what is recorded: one for a whole prefix, one each for what
+    /// stands behind a held message. What stands behind one that is still under way waits
+    /// for it.
+    pub(super) fn acks(&mut self, commands: &mut Vec<Command>) -> Acked {
+        let mut acked = Acked::default();
+        for (index, channel) in (0u16..).zip(&mut self.channels) {
+            let count = acked.total();
+            channel.acks(index, &mut acked, commands);
+            self.unacked -= acked.total() - count;
+        }
+        acked
+    }
+
+    /// Returns of everything unacknowledged, ascending, one for each consumer: a return across
+    /// consumers would come back in another order.
+    pub(super) fn returns(&self) -> Vec<Command> {
+        let mut floor = vec![0; self.channels.len()];
+        let mut returns = Vec::new();
+        for range in &self.ranges {
+            let below = &mut floor[usize::from(range.channel)];
+            let channel = &self.channels[usize::from(range.channel)];
+            let unacked = (*below + 1..=range.last)
+                .rev()
+                .find(|number| channel.state(*number).is_some_and(|state| state != State::Gone));
+            if let Some(number) = unacked {
+                returns.push(Command::Return { channel: range.channel, number });
+            }
+            *below = range.last;
+        }
+        returns
+    }
+}
+
+impl Channel {
+    fn state(&self, number: u64) -> Option<State> {
+        let index = usize::try_from(number.checked_sub(self.first)?).ok()?;
+        self.slots.get(index).map(|slot| slot.state)
+    }
+
+    fn acks(&mut self, index: u16, acked: &mut Acked, commands: &mut Vec<Command>) {
+        if self.recorded.is_empty() {
+            return;
+        }
+        let mut prefix = None;
+        while let Some(slot) = self.slots.front().copied() {
+            match slot.state {
+                State::Recorded => {
+                    count(slot, acked);
+                    prefix = Some(self.first);
+                }
+                State::Gone => {}
+                _ => break,
+            }
+            self.slots.pop_front();
+            self.first += 1;
+        }
+        if let Some(number) = prefix {
+            commands.push(Command::Ack { channel: index, number, multiple: true });
+        }
+        let first = self.first;
+        self.recorded.retain(|number| *number >= first);
+        if self.slots.front().is_some_and(|slot| slot.state == State::Held) {
+            for number in std::mem::take(&mut self.recorded) {
+                let slot = usize::try_from(number - first).ok().and_then(|at| self.slots.get_mut(at));
+                if let Some(slot) = slot {
+                    count(*slot, acked);
+                    slot.state = State::Gone;
+                    commands.push(Command::Ack { channel: index, number, multiple: false });
+                }
+            }
+        }
+    }
+}
+
+fn count(slot: Slot, acked: &mut Acked) {
+    if slot.over_limit {
+        acked.quarantined += 1;
+    } else {
+        acked.replayed += 1;
+    }
+    acked.beyond += u64::from(slot.beyond);
+}

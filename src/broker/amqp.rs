@@ -148,7 +148,7 @@ fn build_connector(endpoint: &Endpoint) -> std::io::Result<RustlsConnector> {
     }
 }
 
-fn late(endpoint: &Endpoint) -> BrokerError {
+pub(super) fn late(endpoint: &Endpoint) -> BrokerError {
     BrokerError::Timeout { address: endpoint.amqp.to_string(), source: None }
 }
 
@@ -161,7 +161,7 @@ fn reply(error: &lapin::Error) -> Option<(u16, String)> {
 }
 
 /// Sorts lapin's errors into the same classes as those of HTTP.
-fn sort(endpoint: &Endpoint, vhost: &str, verb: &str, error: lapin::Error) -> BrokerError {
+pub(super) fn sort(endpoint: &Endpoint, vhost: &str, verb: &str, error: lapin::Error) -> BrokerError {
     let address = endpoint.amqp.to_string();
     let username = endpoint.credentials.username.clone();
     let action = format!("{verb} in vhost {vhost:?}");

@@ -49,7 +49,6 @@ impl Kinds {
 struct Consumer {
     pass: u32,
     channel: u16,
-    generation: u32,
     prefetch: usize,
 }
 
@@ -59,7 +58,7 @@ pub(crate) struct Broker {
     /// Returned messages are served before all others, in the order of their return.
     returned: VecDeque<u32>,
     ready: VecDeque<u32>,
-    unacked: BTreeMap<(u16, u64), (u32, u32)>,
+    unacked: BTreeMap<(u16, u64), u32>,
     numbers: BTreeMap<u16, u64>,
     consumer: Option<Consumer>,
     /// Acknowledgements that may still be lost with the connection.
@@ -118,7 +117,7 @@ impl Broker {
 
     /// Everything in the origin queue, in the order in which it would be served.
     pub(crate) fn origin(&self) -> Vec<u32> {
-        let held = self.unacked.values().map(|(id, _)| *id);
+        let held = self.unacked.values().copied();
         self.returned.iter().copied().chain(held).chain(self.ready.iter().copied()).collect()
     }
 
@@ -171,14 +170,14 @@ impl Broker {
                     let ready = (self.returned.len() + self.ready.len()) as u64;
                     self.answers.push_back(Event::Opened { ready });
                 }
-                Command::Consume { pass, channel, generation, prefetch } => {
-                    if generation == 0 {
+                Command::Consume { pass, channel, prefetch } => {
+                    if channel == 0 {
                         self.numbers.clear();
                         self.tags.clear();
                         self.given_up.clear();
                     }
                     let prefetch = usize::from(prefetch);
-                    self.consumer = Some(Consumer { pass, channel, generation, prefetch });
+                    self.consumer = Some(Consumer { pass, channel, prefetch });
                 }
                 Command::Cancel => {
                     assert!(self.consumer.take().is_some(), "there was a consumer to cancel");
@@ -194,7 +193,7 @@ impl Broker {
                     self.given_up.insert(tag);
                 }
                 Command::Ack { channel, number, multiple } => self.ack(channel, number, multiple),
-                Command::Return { channel, number } => self.take_back(channel, number),
+                Command::Return { channel, messages } => self.take_back(channel, messages),
                 Command::Flush(order) => {
                     while let Some(ack) = self.acks.pop_front() {
                         self.unacked.remove(&ack);
@@ -224,7 +223,7 @@ impl Broker {
         let from = if multiple { 0 } else { number };
         let covered: Vec<_> = self.unacked.range((channel, from)..=(channel, number)).collect();
         let fresh: Vec<_> =
-            covered.into_iter().filter(|(key, _)| !self.acks.contains(key)).map(|(k, v)| (*k, v.0)).collect();
+            covered.into_iter().filter(|(key, _)| !self.acks.contains(key)).map(|(k, v)| (*k, *v)).collect();
         assert!(fresh.iter().any(|(key, _)| *key == (channel, number)), "acknowledged twice, or never read");
         for (key, id) in fresh {
             let verdict = self.kinds.verdict(id);
@@ -238,18 +237,14 @@ impl Broker {
         }
     }
 
-    fn take_back(&mut self, channel: u16, number: u64) {
+    fn take_back(&mut self, channel: u16, messages: u64) {
         assert!(self.consumer.is_none(), "returned while the consumer would get it again");
         assert!(self.acks.is_empty(), "returned before all acknowledgements were sure");
         let keys: Vec<_> =
-            self.unacked.range((channel, 0)..=(channel, number)).map(|(key, _)| *key).collect();
-        assert!(keys.contains(&(channel, number)), "the tag of a return is unacknowledged");
-        // One return across consumers comes back in the consumers' order of the broker's map.
-        let generations: BTreeSet<_> = keys.iter().map(|key| self.unacked[key].1).collect();
-        assert_eq!(generations.len(), 1, "one return for each consumer");
+            self.unacked.range((channel, 0)..=(channel, u64::MAX)).map(|(key, _)| *key).collect();
+        assert_eq!(keys.len() as u64, messages, "the channel's messages are counted");
         for key in keys {
-            let (id, _) = self.unacked.remove(&key).unwrap();
-            self.returned.push_back(id);
+            self.returned.extend(self.unacked.remove(&key));
         }
     }
 
@@ -262,7 +257,7 @@ impl Broker {
             self.unacked.remove(&ack);
         }
         self.acks.clear();
-        for (_, (id, _)) in std::mem::take(&mut self.unacked) {
+        for id in std::mem::take(&mut self.unacked).into_values() {
             self.returned.push_back(id);
         }
         // Publishes that nobody hears of any more may have arrived all the same.
@@ -287,18 +282,17 @@ impl Broker {
     /// The consumer's next message, if it may have one.
     pub(crate) fn deliver(&mut self) -> Option<Event> {
         let consumer = self.consumer.as_ref()?;
-        let (pass, channel, generation) = (consumer.pass, consumer.channel, consumer.generation);
-        let mine = |key: &(u16, u64), value: &(u32, u32)| key.0 == channel && value.1 == generation;
-        if self.unacked.iter().filter(|(key, value)| mine(key, value)).count() >= consumer.prefetch {
+        let (pass, channel) = (consumer.pass, consumer.channel);
+        if self.unacked.range((channel, 0)..=(channel, u64::MAX)).count() >= consumer.prefetch {
             return None;
         }
         let id = self.returned.pop_front().or_else(|| self.ready.pop_front())?;
         let number = self.numbers.entry(channel).or_default();
         *number += 1;
         let tag = Tag { pass, channel, number: *number };
-        self.unacked.insert((channel, tag.number), (id, generation));
+        self.unacked.insert((channel, tag.number), id);
         self.tags.insert(tag, id);
-        Some(Event::Read { tag, generation, verdict: self.kinds.verdict(id) })
+        Some(Event::Read { tag, verdict: self.kinds.verdict(id) })
     }
 
     /// What becomes of the n-th publish under way.

@@ -1,13 +1,37 @@
 //! Replays on the broker: the driver around the AMQP client.
 //!
 //! The pure `replay` decides, this module does: one connection reads, another publishes,
-//! since alarms block publishers only. Nothing reconnects by itself.
+//! since alarms block publishers only. The AMQP client reconnects nothing by itself; the
+//! driver opens both anew where one is lost.
+//!
+//! One loop (`driver`) talks to the engine and never waits. Beside it: a task that reads, one
+//! that publishes and takes confirms, and the judge's thread. Between them are bounded
+//! channels; what the broker may send is bounded by the prefetch, and what is kept of a
+//! message that stays is one byte or two.
+
+mod confirms;
+mod convert;
+mod counting;
+mod driver;
+mod judging;
+mod lock;
+mod opening;
+mod publisher;
+mod reader;
+mod session;
 
 use std::sync::Arc;
 
-use super::{AddressGuard, Endpoint};
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+use self::driver::{Clock, Driver, Inputs};
+use self::opening::Opening;
+use self::session::{Lines, Plan};
+use super::{AddressGuard, BrokerError, Endpoint};
+use crate::replay::engine::{Engine, Setup};
 use crate::replay::message::Message;
-use crate::replay::outcome::{Activity, Checkpoint, Counts};
+use crate::replay::outcome::{Activity, Checkpoint, Counts, Ended, Outcome};
 pub use crate::replay::run::Orders;
 use crate::replay::run::{Fate, Fence, Limits, Target};
 
@@ -45,6 +69,10 @@ pub struct Entry {
 
 /// What outlives the process: records and checkpoints.
 pub trait Journal: Send + Sync + 'static {
+    /// Whether records are kept at all; without them [`Journal::record`] is never called.
+    fn keeps_records(&self) -> bool {
+        true
+    }
     /// Records moved messages, before they are acknowledged on the origin queue. An error
     /// leaves them unacknowledged.
     fn record(&self, entries: Vec<Entry>) -> impl Future<Output = Result<(), String>> + Send;
@@ -64,6 +92,15 @@ pub struct Assignment<J> {
     pub limits: Limits,
     /// Where an earlier worker of the same run came to; without it the fence is set now.
     pub checkpoint: Option<Checkpoint>,
+    /// What was ready when the run was planned: with the fence it tells how many messages
+    /// arrive anyhow. Without it none are expected.
+    pub planned: Option<Fence>,
+    /// The one queue that the target reaches, where it is known: its depth and its consumers
+    /// count. For [`Target::Queue`] that queue is taken.
+    pub watched: Option<String>,
+    /// Whether the broker lets a consumer set its own timeout (from 4.3 on); it gets the
+    /// deadline then.
+    pub sets_consumer_timeout: bool,
 }
 
 /// What a run shows of itself; the newest replaces the one before.
@@ -77,4 +114,60 @@ pub struct Report {
     pub counts: Counts,
     /// Messages per second at present.
     pub rate: f64,
+}
+
+/// Messages and news that may wait between two tasks.
+const BETWEEN: usize = 16;
+
+/// Carries out a run, or one worker's part of it. Orders take effect at once; reports replace
+/// each other, at most five a second, and the last one is complete. With `stop` it settles
+/// what is under way and leaves the rest to another worker.
+///
+/// Returns once nothing is unacknowledged and both connections are closed.
+///
+/// # Errors
+/// Where connecting fails in a way that trying again won't cure, and [`BrokerError::InUse`]
+/// where another replay has the queue's lock.
+pub async fn run<J: Judge, R: Journal>(
+    assignment: Assignment<J>,
+    orders: watch::Receiver<Orders>,
+    reports: watch::Sender<Report>,
+    journal: R,
+    stop: CancellationToken,
+) -> Result<Ended, BrokerError> {
+    let (cases, to_judge) = mpsc::channel(BETWEEN);
+    let (says, said) = mpsc::channel(BETWEEN);
+    let (signals, news) = mpsc::channel(BETWEEN);
+    let Assignment { site, target, judge, limits, checkpoint, planned, watched, sets_consumer_timeout } =
+        assignment;
+    let queue = site.queue.clone();
+    let watched = match target {
+        Target::Queue(name) => Some(name),
+        _ => watched,
+    };
+    let deadline = u64::try_from(limits.deadline.as_millis()).unwrap_or(u64::MAX);
+    let plan = Plan {
+        site,
+        target: watched,
+        consumer_timeout: sets_consumer_timeout.then_some(deadline),
+        lines: Lines { cases, signals },
+    };
+    let clock = Clock::start();
+    let opening = Opening::new(checkpoint.is_some());
+    let now = orders.borrow().clone();
+    let engine = Engine::new(Setup { limits, orders: now, checkpoint, planned }, clock.now());
+    let keeps_records = journal.keeps_records();
+    let judging =
+        tokio::task::spawn_blocking(move || judging::judge_all(judge, keeps_records, to_judge, &says));
+    let mut driver = Driver::new(engine, plan, Arc::new(journal), clock, reports, opening);
+    let ended = driver.run(Inputs { orders, said, signals: news, stop }).await;
+    // Without the driver's end of its channels the judge's thread ends.
+    drop(driver);
+    let _ = judging.await;
+    match ended {
+        Err(BrokerError::NotFound { .. }) => {
+            Ok(Ended::Finished(Outcome::Failed(format!("the queue {queue:?} does not exist"))))
+        }
+        ended => ended,
+    }
 }

@@ -66,8 +66,6 @@ pub enum Event {
     Read {
         /// Which.
         tag: Tag,
-        /// The consumer's number of this pass, as ordered.
-        generation: u32,
         /// What is to become of it.
         verdict: Verdict,
     },
@@ -130,15 +128,13 @@ pub enum Command {
         /// So many should be ready, once the broker has taken back what was held before.
         expected: u64,
     },
-    /// Consume on this channel, after cancelling the consumer before; what that one brought
-    /// stays unacknowledged.
+    /// Consume on this new channel, after cancelling the consumer before; what that one
+    /// brought stays unacknowledged.
     Consume {
         /// The pass that messages read from now on belong to.
         pass: u32,
-        /// The channel; open it if it is new.
+        /// The channel.
         channel: u16,
-        /// The consumer's number in this pass.
-        generation: u32,
         /// How many unacknowledged messages this consumer may have.
         prefetch: u16,
     },
@@ -159,12 +155,13 @@ pub enum Command {
         /// Whether all below are meant too.
         multiple: bool,
     },
-    /// Return to the origin queue everything unacknowledged up to here.
+    /// Return to the origin queue everything unacknowledged of this channel, before what is
+    /// returned next.
     Return {
         /// The channel.
         channel: u16,
-        /// The delivery tag.
-        number: u64,
+        /// How many messages that are.
+        messages: u64,
     },
     /// Make sure that the broker has what was acknowledged and returned.
     Flush(Order),

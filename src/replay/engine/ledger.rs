@@ -4,9 +4,6 @@ use std::collections::VecDeque;
 
 use super::event::{Command, Tag};
 
-/// More unacknowledged messages than this want a further channel.
-pub(super) const PER_CHANNEL: usize = 65_535;
-
 /// Where a message is on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
@@ -51,14 +48,6 @@ struct Channel {
     recorded: Vec<u64>,
 }
 
-/// Messages that one consumer brought.
-#[derive(Clone, Copy, Debug)]
-struct Range {
-    generation: u32,
-    channel: u16,
-    last: u64,
-}
-
 /// What was acknowledged, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Acked {
@@ -83,25 +72,18 @@ impl Acked {
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     channels: Vec<Channel>,
-    ranges: Vec<Range>,
     unacked: u64,
 }
 
 impl Ledger {
     /// Notes a message that was read.
-    pub(super) fn insert(&mut self, tag: Tag, generation: u32, slot: Slot) {
+    pub(super) fn insert(&mut self, tag: Tag, slot: Slot) {
         let index = usize::from(tag.channel);
         while self.channels.len() <= index {
             self.channels.push(Channel { first: 1, ..Channel::default() });
         }
         self.channels[index].slots.push_back(slot);
         self.unacked += 1;
-        match self.ranges.last_mut() {
-            Some(range) if range.generation == generation && range.channel == tag.channel => {
-                range.last = tag.number;
-            }
-            _ => self.ranges.push(Range { generation, channel: tag.channel, last: tag.number }),
-        }
     }
 
     /// The slot of a message that is unacknowledged.
@@ -124,11 +106,6 @@ impl Ledger {
         self.unacked
     }
 
-    /// Whether a channel has no room for another consumer's messages.
-    pub(super) fn is_full(&self, channel: u16) -> bool {
-        self.channels.get(usize::from(channel)).is_some_and(|channel| channel.slots.len() >= PER_CHANNEL)
-    }
-
     /// Acknowledgements for what is recorded: one for a whole prefix, one each for what
     /// stands behind a held message. What stands behind one that is still under way waits
     /// for it.
@@ -142,30 +119,18 @@ impl Ledger {
         acked
     }
 
-    /// Returns of everything unacknowledged, ascending, one for each consumer: a return across
-    /// consumers would come back in another order.
+    /// Returns of everything unacknowledged, ascending.
     pub(super) fn returns(&self) -> Vec<Command> {
-        let mut floor = vec![0; self.channels.len()];
-        let mut returns = Vec::new();
-        for range in &self.ranges {
-            let below = &mut floor[usize::from(range.channel)];
-            let channel = &self.channels[usize::from(range.channel)];
-            let unacked = (*below + 1..=range.last)
-                .rev()
-                .find(|number| channel.state(*number).is_some_and(|state| state != State::Gone));
-            if let Some(number) = unacked {
-                returns.push(Command::Return { channel: range.channel, number });
-            }
-            *below = range.last;
-        }
-        returns
+        let channels = (0u16..).zip(&self.channels);
+        let counted = channels.map(|(channel, slots)| (channel, slots.unacked()));
+        let held = counted.filter(|(_, messages)| *messages > 0);
+        held.map(|(channel, messages)| Command::Return { channel, messages }).collect()
     }
 }
 
 impl Channel {
-    fn state(&self, number: u64) -> Option<State> {
-        let index = usize::try_from(number.checked_sub(self.first)?).ok()?;
-        self.slots.get(index).map(|slot| slot.state)
+    fn unacked(&self) -> u64 {
+        self.slots.iter().filter(|slot| slot.state != State::Gone).count() as u64
     }
 
     fn acks(&mut self, index: u16, acked: &mut Acked, commands: &mut Vec<Command>) {

@@ -9,7 +9,8 @@
 //! - a message is acknowledged only after its clean confirm and its record;
 //! - at most `window` messages are published and not surely settled, so that a crash doubles
 //!   at most so many, and `duplicates_possible` counts them;
-//! - what was not acknowledged is returned ascending, once the consumer is cancelled;
+//! - what was not acknowledged is returned ascending, once the consumer is cancelled. Each
+//!   consumer has a channel of its own, which is what the broker returns in one piece;
 //! - what a crash leaves unknown is at most what the last checkpoint allowed: a batch, or two
 //!   seconds' worth where batches are shorter. So far may the next worker read beyond the
 //!   fence, and `beyond_fence` counts what it moved there.
@@ -184,7 +185,7 @@ impl Engine {
     fn apply(&mut self, event: Event, now: Duration) {
         match event {
             Event::Opened { ready } => self.opened(ready, now),
-            Event::Read { tag, generation, verdict } => self.read(tag, generation, verdict, now),
+            Event::Read { tag, verdict } => self.read(tag, verdict, now),
             Event::Cancelled => self.pass.cancelled(),
             Event::Confirmed(tag) => self.confirmed(tag),
             Event::Returned(tag) => self.returned(tag),

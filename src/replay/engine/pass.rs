@@ -11,6 +11,10 @@ use crate::replay::run::{Fence, Left};
 /// How many unmovable messages are named.
 const NAMED: usize = 10;
 
+/// What a consumer's credit grows to: a million held messages take 130 channels then, and
+/// read-ahead stays small.
+const MOST_PREFETCH: u32 = 16_384;
+
 /// Whether messages still come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Reading {
@@ -52,8 +56,7 @@ pub(super) struct Pass {
     pub(super) unroutable: u64,
     pub(super) timed_out: u64,
     pub(super) reading: Reading,
-    /// The consumer at present: its number, its channel, and what it brought that is held.
-    generation: u32,
+    /// The consumer at present: its channel, its credit, and how much is held since it came.
     channel: u16,
     prefetch: u16,
     pub(super) held: u64,
@@ -110,7 +113,7 @@ impl Engine {
         self.fence.map_or(0, |fence| fence.count.saturating_sub(self.moved()))
     }
 
-    pub(super) fn read(&mut self, tag: Tag, generation: u32, verdict: Verdict, now: Duration) {
+    pub(super) fn read(&mut self, tag: Tag, verdict: Verdict, now: Duration) {
         if tag.pass != self.pass.number {
             return;
         }
@@ -118,7 +121,7 @@ impl Engine {
         self.pass.last_read = now;
         if self.pass.read >= self.pass.limit || self.phase != Phase::Moving {
             self.pass.held += 1;
-            self.ledger.insert(tag, generation, Slot::new(State::Held));
+            self.ledger.insert(tag, Slot::new(State::Held));
             return;
         }
         self.pass.read += 1;
@@ -131,7 +134,7 @@ impl Engine {
             }
         };
         let beyond = self.pass.read > self.pass.certain;
-        self.ledger.insert(tag, generation, Slot { beyond, ..slot });
+        self.ledger.insert(tag, Slot { beyond, ..slot });
         if slot.state == State::Waiting {
             self.pass.selected += 1;
             self.flow.waiting.push_back(tag);
@@ -175,10 +178,7 @@ impl Engine {
             self.stop_reading();
         } else if self.pass.held >= u64::from(self.pass.prefetch / 2) {
             self.pass.held = 0;
-            self.pass.generation += 1;
-            if self.ledger.is_full(self.pass.channel) {
-                self.pass.channel += 1;
-            }
+            self.pass.channel += 1;
             self.consume();
         }
     }
@@ -191,13 +191,14 @@ impl Engine {
     }
 
     fn consume(&mut self) {
-        // Twice the window: half of it may be held before the next consumer takes over.
-        let prefetch = self.orders.pace.window.saturating_mul(2).max(2);
-        self.pass.prefetch = u16::try_from(prefetch).unwrap_or(u16::MAX);
+        // Twice the window: half of it may be held before the next consumer takes over. Each
+        // takes a channel, so that where nearly all is held they grow.
+        let window = self.orders.pace.window.saturating_mul(2).max(2);
+        let grown = u32::from(self.pass.prefetch).saturating_mul(2).min(MOST_PREFETCH);
+        self.pass.prefetch = u16::try_from(window.max(grown)).unwrap_or(u16::MAX);
         self.out.push(Command::Consume {
             pass: self.pass.number,
             channel: self.pass.channel,
-            generation: self.pass.generation,
             prefetch: self.pass.prefetch,
         });
     }

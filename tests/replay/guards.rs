@@ -97,7 +97,7 @@ async fn it_waits_for_a_consumer_and_for_room_in_the_target() {
     on_both("replay-target", async |vhost| {
         queues(&vhost, QueueType::Quorum).await;
         fill(&vhost, DLQ, 100).await;
-        let mut start = Start::all(10).paced(100_000, 10);
+        let mut start = Start::all(10).paced(200, 10);
         start.orders.guard.require_consumers = true;
         let mut worker = start.go(&vhost);
         let paused = |what: &'static str| {

@@ -3,7 +3,7 @@
 //! It stops a second replay of the same queue from whatever cluster it comes, and it tells
 //! that what a dead worker held is back, since both end with the dead worker's connection.
 
-use lapin::options::QueueDeclareOptions;
+use lapin::options::{QueueDeclareOptions, QueueDeleteOptions};
 use lapin::types::FieldTable;
 use lapin::{Connection, ErrorKind};
 use sha2::{Digest, Sha256};
@@ -42,6 +42,16 @@ pub(super) async fn take(connection: &Connection, queue: &str) -> lapin::Result<
         Err(error) if is_locked(&error) => Ok(Lock::Taken),
         Err(error) => Err(error),
     }
+}
+
+/// Gives the lock back before its connection closes: the broker removes it a moment after.
+///
+/// # Errors
+/// Whatever the broker answers.
+pub(super) async fn release(connection: &Connection, queue: &str) -> lapin::Result<()> {
+    let channel = connection.create_channel().await?;
+    channel.queue_delete(name(queue).into(), QueueDeleteOptions::default()).await?;
+    Ok(())
 }
 
 fn is_locked(error: &lapin::Error) -> bool {

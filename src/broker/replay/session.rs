@@ -63,6 +63,7 @@ pub(super) struct Session {
     pub(super) reads: mpsc::Sender<Order>,
     pub(super) parcels: mpsc::Sender<(Tag, Box<Parcel>)>,
     connections: [Arc<Connection>; 2],
+    queue: String,
     tasks: JoinSet<()>,
 }
 
@@ -118,13 +119,16 @@ impl Session {
         tasks.spawn(listen(Arc::clone(reading), number, plan.lines.signals.clone(), false));
         tasks.spawn(listen(Arc::clone(publishing), number, plan.lines.signals.clone(), true));
         let counting = Arc::new(Counting::new(Arc::clone(reading), plan));
-        Self { number, channels, counting, reads, parcels, connections, tasks }
+        let queue = plan.site.queue.clone();
+        Self { number, channels, counting, reads, parcels, connections, queue, tasks }
     }
 
     /// Ends the tasks and closes both connections, which returns everything unacknowledged
     /// and frees the lock.
     pub(super) async fn close(mut self) {
         self.tasks.shutdown().await;
+        // Nothing is held by now, or the connection is lost and has no lock any more.
+        let _ = timeout(CLOSING, lock::release(&self.connections[0], &self.queue)).await;
         // A blocked connection never gets its farewell out, hence the limit.
         let closing = self.connections.iter().map(|connection| connection.close(200, "OK".into()));
         let _ = timeout(CLOSING, futures::future::join_all(closing)).await;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::canary::Trial;
 use super::event::{Command, Order, Tag, millis};
 use super::ledger::{Acked, State};
+use super::pass::Reading;
 use super::phase::Next;
 use super::{Engine, PATIENCE};
 use crate::replay::outcome::Outcome;
@@ -98,8 +99,10 @@ impl Flow {
     }
 
     /// Acknowledged, and possibly lost on the way.
-    pub(super) fn in_doubt(&self) -> u64 {
-        self.acked.total() + self.flushing.map_or(0, |(_, acked)| acked.total())
+    pub(super) fn in_doubt(&self) -> Acked {
+        let mut doubtful = self.acked;
+        doubtful.add(self.flushing.map_or(Acked::default(), |(_, acked)| acked));
+        doubtful
     }
 
     /// Nothing more is sent without another checkpoint: the last one says that the run is
@@ -430,7 +433,8 @@ impl Engine {
         if self.trial == (Trial::Sending { left: 0 }) {
             return self.begin_settling(Next::Rest, now);
         }
-        let read = self.pass.reading == super::pass::Reading::Off && self.flow.waiting.is_empty();
+        let over = self.pass.reading == Reading::Off || self.pass.read >= self.pass.limit;
+        let read = over && self.flow.waiting.is_empty();
         if read || self.is_limit_sent() {
             self.begin_settling(Next::Finish, now);
         }

@@ -44,6 +44,7 @@ struct Channel {
     /// The delivery tag of the first slot.
     first: u64,
     slots: VecDeque<Slot>,
+    unacked: u64,
     /// Recorded ones that wait for those below.
     recorded: Vec<u64>,
 }
@@ -83,6 +84,7 @@ impl Ledger {
             self.channels.push(Channel { first: 1, ..Channel::default() });
         }
         self.channels[index].slots.push_back(slot);
+        self.channels[index].unacked += 1;
         self.unacked += 1;
     }
 
@@ -106,6 +108,11 @@ impl Ledger {
         self.unacked
     }
 
+    /// Messages of a channel that are unacknowledged.
+    pub(super) fn unacked_on(&self, channel: u16) -> u64 {
+        self.channels.get(usize::from(channel)).map_or(0, |channel| channel.unacked)
+    }
+
     /// Acknowledgements for what is recorded: one for a whole prefix, one each for what
     /// stands behind a held message. What stands behind one that is still under way waits
     /// for it.
@@ -115,6 +122,7 @@ impl Ledger {
             let count = acked.total();
             channel.acks(index, &mut acked, commands);
             self.unacked -= acked.total() - count;
+            channel.unacked -= acked.total() - count;
         }
         acked
     }
@@ -122,17 +130,13 @@ impl Ledger {
     /// Returns of everything unacknowledged, ascending.
     pub(super) fn returns(&self) -> Vec<Command> {
         let channels = (0u16..).zip(&self.channels);
-        let counted = channels.map(|(channel, slots)| (channel, slots.unacked()));
+        let counted = channels.map(|(channel, slots)| (channel, slots.unacked));
         let held = counted.filter(|(_, messages)| *messages > 0);
         held.map(|(channel, messages)| Command::Return { channel, messages }).collect()
     }
 }
 
 impl Channel {
-    fn unacked(&self) -> u64 {
-        self.slots.iter().filter(|slot| slot.state != State::Gone).count() as u64
-    }
-
     fn acks(&mut self, index: u16, acked: &mut Acked, commands: &mut Vec<Command>) {
         if self.recorded.is_empty() {
             return;

@@ -247,9 +247,12 @@ impl Engine {
 
     fn checkpoint(&self, allowed: u64) -> Option<Checkpoint> {
         let window = u64::from(self.orders.pace.window);
+        let mut counts = self.counts.clone();
+        // Where a loss before left a doubt, what moves uncounted may stand behind the fence.
+        counts.beyond_fence += self.doubt.min(allowed);
         Some(Checkpoint {
             fence: self.fence?,
-            counts: self.counts.clone(),
+            counts,
             started: self.started,
             under_way: self.doubt + allowed,
             in_flight: window.min(allowed),

@@ -166,21 +166,31 @@ impl Engine {
         }
     }
 
-    /// Keeps messages coming: by another consumer once this one holds a window, none once
-    /// enough are read. What the pass before returned must all be read again before anything
-    /// is returned: it would come to stand behind what was returned and not read.
+    /// Keeps messages coming: by another consumer once this one's credit is held, none once
+    /// enough are read.
     pub(super) fn read_on(&mut self) {
         if self.pass.reading != Reading::On {
             return;
         }
-        let enough = self.phase != Phase::Moving || self.pass.read >= self.pass.limit;
-        if enough && self.pass.taken >= self.back {
+        let settled = self.phase != Phase::Moving && self.flow.is_settled();
+        let enough = self.pass.read >= self.pass.limit || settled;
+        if enough && self.may_cancel() {
             self.stop_reading();
-        } else if self.pass.held >= u64::from(self.pass.prefetch / 2) {
+        } else if self.pass.held >= u64::from(self.pass.prefetch) {
             self.pass.held = 0;
             self.pass.channel += 1;
             self.consume();
         }
+    }
+
+    /// Whether cancelling and returning keep the order. What the broker has sent and we have
+    /// not seen when the consumer is cancelled, it returns at once, before what we hold: so
+    /// nothing may be under way to us. And what the pass before returned must all be read
+    /// again: it would come to stand before what is returned now.
+    fn may_cancel(&self) -> bool {
+        let full = self.ledger.unacked_on(self.pass.channel) >= u64::from(self.pass.prefetch);
+        let drained = self.pass.taken >= self.pass.ready;
+        self.pass.taken >= self.back && (full || drained || self.ledger.unacked() == 0)
     }
 
     pub(super) fn stop_reading(&mut self) {
@@ -191,8 +201,8 @@ impl Engine {
     }
 
     fn consume(&mut self) {
-        // Twice the window: half of it may be held before the next consumer takes over. Each
-        // takes a channel, so that where nearly all is held they grow.
+        // Twice the window, so that a window is left where another is held. Each consumer
+        // takes a channel, so that where nearly all is held their credit grows.
         let window = self.orders.pace.window.saturating_mul(2).max(2);
         let grown = u32::from(self.pass.prefetch).saturating_mul(2).min(MOST_PREFETCH);
         self.pass.prefetch = u16::try_from(window.max(grown)).unwrap_or(u16::MAX);

@@ -150,7 +150,9 @@ impl Engine {
         }
         self.counts.duplicates_possible += self.flow.open;
         self.flow.use_up();
-        self.doubt += self.flow.in_doubt();
+        let doubtful = self.flow.in_doubt();
+        self.doubt += doubtful.total();
+        self.counts.beyond_fence += doubtful.beyond;
         self.flow.begin_pass();
         self.back = self.back.saturating_sub(self.pass.taken) + self.ledger.unacked();
         self.ledger = Ledger::default();

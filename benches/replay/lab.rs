@@ -40,7 +40,8 @@ pub(crate) struct Lab {
 
 /// Where the broker is, by the variables of `hack/dev`.
 pub(crate) fn endpoint() -> Result<Endpoint> {
-    let named = |key: &str| std::env::var(key).map_err(|_| format!("{key} names no broker: see hack/README.md"));
+    let named =
+        |key: &str| std::env::var(key).map_err(|_| format!("{key} names no broker: see hack/README.md"));
     let uri = Url::parse(&named("REDRIVE_BROKER_43_URI")?)?;
     let mut bare = uri.clone();
     let user = uri.username().to_owned();
@@ -50,7 +51,12 @@ pub(crate) fn endpoint() -> Result<Endpoint> {
         let cleared = uri.set_username("").and_then(|()| uri.set_password(None));
         cleared.map_err(|()| "the broker's address takes no user")?;
     }
-    let data = [("uri", bare.to_string()), ("amqpUri", amqp.to_string()), ("username", user), ("password", password)];
+    let data = [
+        ("uri", bare.to_string()),
+        ("amqpUri", amqp.to_string()),
+        ("username", user),
+        ("password", password),
+    ];
     let data: BTreeMap<String, Vec<u8>> =
         data.into_iter().map(|(key, value)| (key.to_owned(), value.into_bytes())).collect();
     Ok(Endpoint::from_secret(&data)?)
@@ -62,7 +68,8 @@ impl Lab {
         let endpoint = Arc::new(endpoint()?);
         let uri = Url::parse(&std::env::var("REDRIVE_BROKER_43_URI")?)?;
         let client = Client::builder().no_proxy().build()?;
-        let http = |method: Method, path: String| client.request(method, uri.join(&path).unwrap_or(uri.clone()));
+        let http =
+            |method: Method, path: String| client.request(method, uri.join(&path).unwrap_or(uri.clone()));
         let user = encoded(&endpoint.credentials.username);
         let _ = http(Method::DELETE, format!("/api/vhosts/{VHOST}")).send().await?;
         let made = http(Method::PUT, format!("/api/vhosts/{VHOST}")).json(&json!({})).send().await?;
@@ -93,8 +100,10 @@ impl Lab {
         let mut confirms = Vec::with_capacity(PORTION);
         for number in 0..count {
             let options = BasicPublishOptions::default();
-            let published =
-                self.channel.basic_publish("".into(), ORIGIN.into(), options, &body, dead_letter(number)).await?;
+            let published = self
+                .channel
+                .basic_publish("".into(), ORIGIN.into(), options, &body, dead_letter(number))
+                .await?;
             confirms.push(published);
             if confirms.len() == PORTION || number + 1 == count {
                 for confirm in confirms.drain(..) {
@@ -160,7 +169,10 @@ fn dead_letter(number: u64) -> BasicProperties {
     death.insert("routing-keys".into(), AMQPValue::FieldArray(FieldArray::from(vec![text("work.created")])));
     death.insert("time".into(), AMQPValue::Timestamp(1_700_000_000));
     let mut headers = FieldTable::default();
-    headers.insert("x-death".into(), AMQPValue::FieldArray(FieldArray::from(vec![AMQPValue::FieldTable(death)])));
+    headers.insert(
+        "x-death".into(),
+        AMQPValue::FieldArray(FieldArray::from(vec![AMQPValue::FieldTable(death)])),
+    );
     for (header, value) in [
         ("x-first-death-exchange", "work.exchange"),
         ("x-first-death-queue", TARGET),

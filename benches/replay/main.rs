@@ -63,7 +63,9 @@ fn main() -> ExitCode {
 
 /// Measures what is asked for, prints it, and says whether nothing is broken.
 async fn measure(wanted: &[String]) -> Result<bool> {
-    if let Some(unknown) = wanted.iter().find(|figure| !["shovel", "memory", "rate"].contains(&figure.as_str())) {
+    if let Some(unknown) =
+        wanted.iter().find(|figure| !["shovel", "memory", "rate"].contains(&figure.as_str()))
+    {
         return Err(format!("there is no figure {unknown:?}\n{USAGE}").into());
     }
     let wants = |figure: &str| wanted.is_empty() || wanted.iter().any(|name| name == figure);
@@ -97,7 +99,10 @@ async fn against_shovel(lab: &Lab, audit: bool, figures: &mut Vec<Figure>) -> Re
         let moved = Order { audit, ..Order::fast(WINDOW) }.send().await?;
         whole(lab, MANY, &moved).await?;
         let ours = Duration::from_secs_f64(moved.seconds);
-        eprintln!("  round {round}: ours {ours:.2?}, shovel {shovel:.2?}, audit {audit}, peak {:.0} MiB", moved.peak / 1024.0);
+        eprintln!(
+            "  round {round}: ours {ours:.2?}, shovel {shovel:.2?}, audit {audit}, peak {:.0} MiB",
+            moved.peak / 1024.0
+        );
         rounds.push((ours, shovel));
     }
     rounds.sort_by(|(a, b), (c, d)| b.div_duration_f64(*a).total_cmp(&d.div_duration_f64(*c)));
@@ -138,7 +143,12 @@ async fn memory(lab: &Lab, figures: &mut Vec<Figure>) -> Result<()> {
                 return Err(format!("{selected} of {count} were to move: {moved:?}").into());
             }
             let peak = moved.peak / 1024.0;
-            figures.push(Figure::quantity(format!("peak with {count} messages, {what}"), peak, "MiB", Some(64.0)));
+            figures.push(Figure::quantity(
+                format!("peak with {count} messages, {what}"),
+                peak,
+                "MiB",
+                Some(64.0),
+            ));
             match first {
                 None => first = Some(peak),
                 Some(first) => {

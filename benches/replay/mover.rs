@@ -1,6 +1,7 @@
 //! One replay in a process of its own, so that its memory and time are its own.
 
 use std::collections::BTreeMap;
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -12,7 +13,6 @@ use redrive::replay::rewrite::Wire;
 use redrive::replay::run::{Canary, Guard, Limits, OnFailure, Pace, Rewriting, Target};
 use redrive::replay::selection::{Criteria, Selection};
 use serde::{Deserialize, Serialize};
-use tokio::process::Command;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -57,12 +57,10 @@ impl Order {
 
     /// Carries it out in a process of its own.
     pub(crate) async fn send(&self) -> Result<Moved> {
-        let output = Command::new(std::env::current_exe()?)
-            .arg(WORD)
-            .arg(serde_json::to_string(self)?)
-            .stderr(if self.audit { std::process::Stdio::null() } else { std::process::Stdio::inherit() })
-            .output()
-            .await?;
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg(WORD).arg(serde_json::to_string(self)?);
+        command.stderr(if self.audit { Stdio::null() } else { Stdio::inherit() });
+        let output = tokio::task::spawn_blocking(move || command.output()).await??;
         if !output.status.success() {
             return Err(format!("the replay failed: {}", output.status).into());
         }
@@ -121,8 +119,7 @@ fn write_records(entries: &[Entry]) -> std::result::Result<(), String> {
 pub(crate) async fn carry_out(order: &str) -> Result<()> {
     let order: Order = serde_json::from_str(order)?;
     let began = Instant::now();
-    let notes =
-        Notes { began, audit: order.audit, tenths: Arc::default(), timed: order.seconds.is_some() };
+    let notes = Notes { began, audit: order.audit, tenths: Arc::default(), timed: order.seconds.is_some() };
     let (_keep, orders) = watch::channel(orders(&order));
     let nothing = Report { activity: Activity::Running, fence: None, counts: Counts::default(), rate: 0.0 };
     let (reports, seen) = watch::channel(nothing);
@@ -188,7 +185,11 @@ fn assignment(order: &Order) -> Result<Assignment<RunJudge>> {
         max_replays: 3,
         replay_limit_queue: None,
     };
-    let now = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(0));
+    let now = || {
+        SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(0))
+    };
     let judge = RunJudge::new(
         Selection::new(criteria, false)?,
         Target::Queue(TARGET.to_owned()),

@@ -39,7 +39,7 @@ async fn publish(v: &Vhost, queue: &str, properties: BasicProperties, body: &[u8
 }
 
 async fn send(v: &Vhost, outgoing: &Outgoing) {
-    let properties = convert::basic_properties(&outgoing.properties).unwrap();
+    let properties = convert::to_properties(outgoing.properties.clone()).unwrap();
     publish(v, &outgoing.routing_key, properties, &outgoing.body).await;
 }
 

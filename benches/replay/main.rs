@@ -6,6 +6,7 @@
 mod lab;
 mod mover;
 #[path = "../operator/table.rs"]
+#[allow(dead_code)] // the other bench uses the rest
 mod table;
 
 use std::process::ExitCode;

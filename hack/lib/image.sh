@@ -7,17 +7,22 @@ readonly DEV_IMAGE=localhost/redrive:dev
 # image_make NAME:TAG BINARY [UMOCI-CONFIG...] imports an image whose entry point is
 # the binary, under the file name it has.
 image_make() {
-    local name=$1 binary=$2 work program
+    local name=$1 binary=$2 work program directory
     shift 2
     program=/$(basename "$binary")
     work=$(mktemp -d "$STATE/image.XXXXXX")
     umoci init --layout "$work/layout"
     umoci new --image "$work/layout:${name##*:}"
     umoci insert --image "$work/layout:${name##*:}" --rootless "$binary" "$program"
+    # With their directories: those that an image only implies are closed to all but root.
     image_libraries "$binary" | while read -r library; do
+        mkdir -p "$work/root$(dirname "$library")"
         # Under the name by which it is looked for, whatever that links to.
-        cp -L "$library" "$work/library"
-        umoci insert --image "$work/layout:${name##*:}" --rootless "$work/library" "$library"
+        cp -L "$library" "$work/root$library"
+    done
+    for directory in "$work"/root/*; do
+        [ ! -d "$directory" ] ||
+            umoci insert --image "$work/layout:${name##*:}" --rootless "$directory" "/$(basename "$directory")"
     done
     umoci config --image "$work/layout:${name##*:}" --config.entrypoint "$program" "$@"
     tar -C "$work/layout" -cf "$work/image.tar" .

@@ -119,6 +119,7 @@ impl ReplayArguments {
             service_account: given(&self.replay_service_account).unwrap_or(defaults.service_account),
             host_network: self.replay_host_network,
             audit: audit.map(|(vhost, secret)| AuditStream { vhost, secret }),
+            print_records: defaults.print_records,
             allow_unverified_approval: self.allow_unverified_approval,
             approval_lasts: defaults.approval_lasts,
             patience: defaults.patience,

@@ -101,6 +101,7 @@ async fn serve(arguments: Arguments) -> Result<End, String> {
         guard: AddressGuard::new(arguments.allow_local_brokers, refused),
         lease_namespace: arguments.lease_namespace,
         stream,
+        print_records: true,
     };
     let end = work(job, stop).await.map_err(|error| chain(&error))?;
     tracing::info!(?end, "the worker ends");

@@ -43,6 +43,8 @@ pub(crate) struct Work {
     pub(crate) guard: AddressGuard,
     pub(crate) lease_namespace: String,
     pub(crate) stream: Option<Stream>,
+    /// Whether audit records go to standard output as well.
+    pub(crate) print_records: bool,
 }
 
 /// How a worker's life ended.
@@ -101,7 +103,11 @@ pub(crate) async fn work(work: Work, stop: CancellationToken) -> Result<End, Err
     let worker =
         Worker { work: &work, replay: &replay, pipeline: &pipeline, progress: &progress, supervision };
     match worker.run(&stop).await? {
-        Ended::Interrupted => Ok(End::Interrupted),
+        Ended::Interrupted => {
+            // It has settled: these numbers are exact, and the next worker goes on from them.
+            progress.write_now().await.map_err(Error::Unrecorded)?;
+            Ok(End::Interrupted)
+        }
         Ended::Over(outcome) => {
             let verdict = worker.supervision.verdict();
             finish(&progress, outcome_of(outcome, verdict, &replay), &stop).await
@@ -227,7 +233,8 @@ impl Worker<'_> {
         let required = self.pipeline.spec.replay_policy.as_ref().and_then(|policy| policy.audit);
         let about = About::new(self.replay, self.pipeline, &task.site.queue, task.replay_limit_queue());
         let (stream, guard) = (self.work.stream.clone(), self.work.guard.clone());
-        let trail = Trail::new(about, stream, guard, required == Some(AuditLevel::Required));
+        let required = required == Some(AuditLevel::Required);
+        let trail = Trail::new(about, stream, guard, required, self.work.print_records);
         while let Err(why) = trail.check().await {
             self.pause(&why);
             let _ = self.progress.write_news().await;

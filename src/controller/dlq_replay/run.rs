@@ -76,6 +76,7 @@ fn work(object: &DlqReplay, context: &Context, endpoint: Arc<Endpoint>, stream: 
         guard: context.replays.guard.clone(),
         lease_namespace: context.replays.namespace.clone(),
         stream,
+        print_records: context.replays.settings.print_records,
     }
 }
 

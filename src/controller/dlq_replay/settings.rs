@@ -36,6 +36,9 @@ pub struct ReplaySettings {
     pub host_network: bool,
     /// The durable audit trail.
     pub audit: Option<AuditStream>,
+    /// Whether workers inside the operator print audit records on standard output; those in Jobs
+    /// always do.
+    pub print_records: bool,
     /// Whether an approval counts although nothing in the cluster makes sure who gave it.
     pub allow_unverified_approval: bool,
     /// How long an approval counts.
@@ -53,6 +56,7 @@ impl Default for ReplaySettings {
             service_account: "redrive-replay-worker".to_owned(),
             host_network: false,
             audit: None,
+            print_records: true,
             allow_unverified_approval: false,
             approval_lasts: Duration::from_secs(24 * 3_600),
             patience: Duration::from_secs(60),

@@ -1,4 +1,4 @@
-//! Where records go: always to standard output, and to a stream where there is one.
+//! Where records go: to standard output, and to a stream where there is one.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -39,6 +39,7 @@ pub(crate) struct Trail {
     guard: AddressGuard,
     /// Whether nothing moves without a record in the stream.
     required: bool,
+    print: bool,
     open: Mutex<Option<Open>>,
 }
 
@@ -49,8 +50,14 @@ struct Open {
 }
 
 impl Trail {
-    pub(crate) fn new(about: About, stream: Option<Stream>, guard: AddressGuard, required: bool) -> Self {
-        Self { about, stream, guard, required, open: Mutex::default() }
+    pub(crate) fn new(
+        about: About,
+        stream: Option<Stream>,
+        guard: AddressGuard,
+        required: bool,
+        print: bool,
+    ) -> Self {
+        Self { about, stream, guard, required, print, open: Mutex::default() }
     }
 
     /// Whether records can be kept as they must be.
@@ -63,7 +70,7 @@ impl Trail {
         let records: Vec<Record> = entries.iter().map(|entry| Record::new(&self.about, entry)).collect();
         // The durable copy first: a line about what then stays would tell of a move that never was.
         self.kept(&records).await?;
-        print(&records)
+        if self.print { print(&records) } else { Ok(()) }
     }
 
     async fn kept(&self, records: &[Record]) -> Result<(), String> {

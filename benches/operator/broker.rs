@@ -151,7 +151,29 @@ impl Broker {
         // Each plan brings the owner exchange: a script writes it once a vhost.
         let mut owners = BTreeSet::new();
         requests.retain(|request| request.phase > 0 || owners.insert(request.path.clone()));
-        let count = requests.len();
+        Ok((self.send(&requests).await?, requests.len()))
+    }
+
+    /// Deletes what plans declare, queues first and policies last, and says how long it took.
+    pub(crate) async fn deletion_script(&self, plans: &[(String, Plan)]) -> Result<Duration> {
+        let written = plans.iter().flat_map(|(vhost, plan)| written(vhost, plan));
+        let own = written.filter(|request| request.method == Method::PUT && request.phase > 0);
+        let mut requests: Vec<Request> = own
+            .map(|request| {
+                let phase = match request.path.split('/').next() {
+                    Some("queues") => 1,
+                    Some("exchanges") => 2,
+                    _ => 3,
+                };
+                Request { phase, method: Method::DELETE, ..request }
+            })
+            .collect();
+        requests.sort_by_key(|request| request.phase);
+        self.send(&requests).await
+    }
+
+    /// Sends requests, phase after phase.
+    async fn send(&self, requests: &[Request]) -> Result<Duration> {
         let clients = (0..CONNECTIONS).map(|_| client()).collect::<Result<Vec<_>>>()?;
         let began = Instant::now();
         for phase in requests.chunk_by(|a, b| a.phase == b.phase) {
@@ -159,7 +181,7 @@ impl Broker {
             let workers = clients.iter().map(|client| self.work(client, &next));
             futures::future::try_join_all(workers).await?;
         }
-        Ok((began.elapsed(), count))
+        Ok(began.elapsed())
     }
 
     async fn work(&self, client: &Client, next: &Mutex<std::slice::Iter<'_, Request>>) -> Result<()> {

@@ -14,7 +14,7 @@
 mod api_server;
 mod backoff;
 mod claims;
-mod dlq_replay;
+pub mod dlq_replay;
 mod events;
 mod lane;
 mod patch_status;

@@ -39,8 +39,8 @@ pub(super) fn task(
     guard: AddressGuard,
     checkpoint: Option<Checkpoint>,
 ) -> Result<Task, String> {
-    let queue = super::plan::origin_queue(replay, pipeline)?;
-    let site = Site { endpoint, guard, vhost: pipeline.spec.vhost().to_owned(), queue };
+    let run = super::plan::run(replay, pipeline).map_err(|problems| problems.join("; "))?;
+    let site = Site { endpoint, guard, vhost: pipeline.spec.vhost().to_owned(), queue: run.origin.clone() };
     Ok(Task { site, checkpoint })
 }
 

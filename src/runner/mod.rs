@@ -23,7 +23,6 @@ mod progress;
 mod supervise;
 mod worker;
 
-pub(crate) use orders::{DEFAULT_MAX_RATE, DEFAULT_TARGETS};
 pub(crate) use worker::{End, Work, work};
 
 /// The exit code of a worker that was told to stop: another one goes on.

@@ -1,18 +1,18 @@
 //! What a worker is told while it runs: live edits of the replay, and what its pipeline allows.
 //! Pure.
 
-use std::time::Duration;
-
 use crate::api::conditions::ReplayReason;
-use crate::api::{self, AdmittedBy, AuditLevel, DlqReplay, ReplayTo, RetryPipeline, TargetKind};
+use crate::api::{AdmittedBy, AuditLevel, DlqReplay, ReplayTo, RetryPipeline, TargetKind};
 use crate::broker::replay::Orders;
-use crate::replay::run::{Canary, Guard, Pace, Ramp};
+use crate::replay::run::{Guard, Pace};
 
 /// What a worker is told.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Directive {
     /// Go on like this.
     Go(Orders),
+    /// Go on as before: the newest edit can't be carried out, and why.
+    Keep(String),
     /// End for good.
     End(Verdict),
 }
@@ -25,11 +25,11 @@ pub(crate) struct Verdict {
 }
 
 /// Where a replay may move messages to, unless its pipeline says otherwise.
-pub(crate) const DEFAULT_TARGETS: [TargetKind; 3] =
+const DEFAULT_TARGETS: [TargetKind; 3] =
     [TargetKind::WorkQueue, TargetKind::Quarantine, TargetKind::ParkingLot];
 
 /// The most messages per second, unless the pipeline says otherwise.
-pub(crate) const DEFAULT_MAX_RATE: i32 = 100;
+const DEFAULT_MAX_RATE: i32 = 100;
 
 /// What a worker is told by its replay and its pipeline as they are now; nothing stands for one
 /// that was deleted. `has_trail` says whether there is a durable audit trail.
@@ -60,13 +60,32 @@ pub(crate) fn directive(
     } else {
         None
     };
-    let max_rate = pipeline.spec.replay_policy.as_ref().and_then(|policy| policy.max_rate);
-    Directive::Go(Orders {
-        pace: pace(replay.spec.pace.as_ref(), max_rate.unwrap_or(DEFAULT_MAX_RATE)),
-        guard: guard(replay.spec.guard.as_ref()),
-        hold: hold.map(str::to_owned),
-        cancel: false,
-    })
+    match numbers(replay, pipeline) {
+        Ok((pace, guard)) => {
+            Directive::Go(Orders { pace, guard, hold: hold.map(str::to_owned), cancel: false })
+        }
+        // What nobody can carry out is no reason to end: it is put right, or cancelled.
+        Err(why) => Directive::Keep(why),
+    }
+}
+
+/// How fast it may go and when it stops: as it says, but never faster than its pipeline lets it.
+fn numbers(replay: &DlqReplay, pipeline: &RetryPipeline) -> Result<(Pace, Guard), String> {
+    let policy = pipeline.spec.replay_policy.clone().unwrap_or_default();
+    let most = policy.max_rate.unwrap_or(DEFAULT_MAX_RATE);
+    let mut spec = replay.spec.clone();
+    if let Some(pace) = &mut spec.pace {
+        pace.messages_per_second = pace.messages_per_second.map(|rate| rate.min(most));
+        let rate = pace.messages_per_second.unwrap_or(most);
+        pace.ramp.iter_mut().for_each(|ramp| ramp.from = ramp.from.min(rate));
+    }
+    match (spec.to_pace(&policy), spec.to_guard()) {
+        (Ok(pace), Ok(guard)) => Ok((pace, guard)),
+        (pace, guard) => {
+            let problems = pace.err().into_iter().chain(guard.err()).flatten();
+            Err(problems.map(|problem| problem.to_string()).collect::<Vec<_>>().join("; "))
+        }
+    }
 }
 
 /// What the pipeline does not allow any more.
@@ -97,52 +116,14 @@ fn forbidden(replay: &DlqReplay, pipeline: &RetryPipeline, has_trail: bool) -> O
 /// Messages per 24 hours that need no approval where approval is required.
 const DEFAULT_BUDGET: i32 = 50;
 
-/// How fast a replay goes: as it says, and never faster than its pipeline lets it.
-pub(crate) fn pace(pace: Option<&api::Pace>, max_rate: i32) -> Pace {
-    let pace = pace.cloned().unwrap_or_default();
-    let ramp = pace.ramp.map(|ramp| Ramp {
-        from: number(ramp.from.min(max_rate)),
-        every: ramp.every.to_std(),
-        factor: number(ramp.factor),
-    });
-    Pace {
-        per_second: number(pace.messages_per_second.unwrap_or(10).min(max_rate)),
-        batch: number(pace.batch.unwrap_or(50)),
-        pause: pace.pause_between_batches.map_or(Duration::ZERO, api::Duration::to_std),
-        ramp,
-        window: number(pace.window.unwrap_or(500)),
-    }
-}
-
-/// When a replay pauses or stops by itself.
-pub(crate) fn guard(guard: Option<&api::Guard>) -> Guard {
-    let guard = guard.cloned().unwrap_or_default();
-    let canary = guard.canary.unwrap_or_default();
-    Guard {
-        stop_on_return_percent: number(guard.stop_on_return_percent.unwrap_or(20)),
-        sample: number(guard.sample.unwrap_or(50)),
-        min_returns: number(guard.min_returns.unwrap_or(10)),
-        canary: Canary {
-            messages: number(canary.messages.unwrap_or(5)),
-            after: canary.after.map_or(Duration::from_secs(300), api::Duration::to_std),
-            tries: number(canary.tries.unwrap_or(3)),
-        },
-        pause_above_target_depth: guard.pause_above_target_depth.map(i64::unsigned_abs),
-        require_consumers: guard.require_consumers.unwrap_or(true),
-        max_unroutable: number(guard.max_unroutable.unwrap_or(1)),
-    }
-}
-
-/// The schema lets no number below one through.
-fn number(value: i32) -> u32 {
-    value.max(1).unsigned_abs()
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::replay::run::Canary;
 
     fn replay(spec: Value, status: Value) -> DlqReplay {
         let mut object = json!({
@@ -172,14 +153,14 @@ mod tests {
     fn orders(replay: &DlqReplay, pipeline: &RetryPipeline) -> Orders {
         match directive(Some(replay), Some(pipeline), false) {
             Directive::Go(orders) => orders,
-            Directive::End(verdict) => panic!("{verdict:?}"),
+            other => panic!("{other:?}"),
         }
     }
 
     fn end(replay: Option<&DlqReplay>, pipeline: Option<&RetryPipeline>) -> ReplayReason {
         match directive(replay, pipeline, false) {
             Directive::End(verdict) => verdict.reason,
-            Directive::Go(orders) => panic!("{orders:?}"),
+            other => panic!("{other:?}"),
         }
     }
 
@@ -252,6 +233,13 @@ mod tests {
         let free =
             replay(json!({}), json!({"admission": {"by": "NotRequired", "time": "2026-01-01T00:00:00Z"}}));
         assert_eq!(end(Some(&free), Some(&required)), ReplayReason::Stopped);
+    }
+
+    #[test]
+    fn an_edit_that_can_not_be_carried_out_changes_nothing() {
+        let wrong = replay(json!({"guard": {"sample": 5, "minReturns": 6}}), json!({}));
+        let kept = directive(Some(&wrong), Some(&pipeline(json!({}))), false);
+        assert!(matches!(kept, Directive::Keep(why) if why.contains("guard.minReturns")));
     }
 
     #[test]

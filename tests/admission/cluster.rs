@@ -92,7 +92,7 @@ fn dry_run() -> PostParams {
 }
 
 /// Each complaint as `field: message`, without the value that the server repeats.
-fn complaints(error: &kube::Error) -> Vec<String> {
+pub(crate) fn complaints(error: &kube::Error) -> Vec<String> {
     let kube::Error::Api(status) = error else {
         return vec![error.to_string()];
     };

@@ -7,10 +7,17 @@
 
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
+mod approval;
+mod careful;
 mod cluster;
+mod floor;
 #[path = "../support/kubernetes.rs"]
 mod kubernetes;
+mod people;
+mod place;
 mod status;
+mod verified;
+mod written;
 
 use std::{fs, path::PathBuf};
 

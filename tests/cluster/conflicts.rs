@@ -155,11 +155,12 @@ async fn a_deletion_that_meets_a_conflict_proves_again_before_it_deletes() {
     world.start();
     world.create_ready("orders", deletion("DeleteIfEmpty")).await;
     world.proxy.forget();
-    refuse_once(&world, |request| request.is_status_write() && request.body.contains("\"Deleting\""));
+    refuse_once(&world, |request| request.is_status_write() && request.body.contains("\"ProvingAgain\""));
     world.delete("orders").await;
-    // All is proven empty, and only the record of it fails: by the next try it is no longer true.
+    // All was seen empty once more, and only the record of it fails: by the next try it is no
+    // longer true.
     let vhost = world.vhost.clone();
-    eventually("the last stage is refused", async || match conflicts(&world) {
+    eventually("the last record is refused", async || match conflicts(&world) {
         0 => Err(describe(&world.get("orders").await)),
         _ => Ok(()),
     })
@@ -170,5 +171,23 @@ async fn a_deletion_that_meets_a_conflict_proves_again_before_it_deletes() {
     assert_eq!(verdict(&pipeline, "Stalled"), "False QueueNotEmpty");
     world.broker.purge(&vhost, "orders.queue.dlq").await;
     world.until_gone("orders").await;
+    world.leave().await;
+}
+
+#[tokio::test]
+async fn a_repair_that_could_not_be_reported_at_once_is_reported_later() {
+    let mut world = world("news").await;
+    world.start();
+    world.create_ready("orders", json!({})).await;
+    world.proxy.forget();
+    refuse_once(&world, |request| request.is_status_write() && request.body.contains("drift"));
+    world.broker.delete(&["queues", &world.vhost, "orders.queue.dlq"]).await;
+    until_conflict(&world).await;
+    world.until_event("orders", "queue orders.queue.dlq is missing").await;
+    let counted = |pipeline: &redrive::api::RetryPipeline| {
+        let drift = pipeline.status.as_ref().and_then(|status| status.drift.as_ref());
+        drift.is_some_and(|drift| drift.count >= 1)
+    };
+    world.until("orders", "counts the difference", counted).await;
     world.leave().await;
 }

@@ -9,7 +9,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::support::eventually;
-use crate::support::proxy::Action;
+use crate::support::proxy::{Action, Request};
 use crate::support::world::{World, condition, describe, message, verdict};
 
 pub(crate) async fn queue_names(world: &World) -> Vec<String> {
@@ -107,11 +107,12 @@ async fn a_deletion_that_was_interrupted_proves_again_before_it_goes_on() {
         let deletes = request.method == Method::DELETE && request.path.contains("/queues/");
         if deletes { Action::Cut } else { Action::Pass }
     });
-    let deleting = |pipeline: &redrive::api::RetryPipeline| {
-        let cleanup = pipeline.status.as_ref().and_then(|status| status.cleanup.as_ref());
-        cleanup.is_some_and(|cleanup| format!("{:?}", cleanup.stage) == "Deleting")
-    };
-    world.until("orders", "begins to delete", deleting).await;
+    let deletes = |request: &Request| request.method == Method::DELETE && request.path.contains("/queues/");
+    eventually("it begins to delete", async || {
+        let writes = world.proxy.writes();
+        if writes.iter().any(deletes) { Ok(()) } else { Err(format!("{writes:#?}")) }
+    })
+    .await;
     world.stop().await;
     world.broker.fill(&world.vhost, "orders.queue.dlq", 1).await;
     world.proxy.heal();

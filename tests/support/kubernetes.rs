@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{Patch, PatchParams};
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::wait::{await_condition, conditions};
 use kube::{Api, Client, Config};
@@ -49,5 +49,44 @@ async fn apply_definitions(client: &Client) {
             // Established says nothing about a changed schema, which is served a moment later.
             tokio::time::sleep(Duration::from_secs(2)).await;
         }
+    }
+}
+
+/// Applies copies of our definitions, in another group and without their rules, and waits until
+/// the API server works by them.
+pub async fn copy_definitions(client: &Client, group: &str) {
+    let api = Api::<CustomResourceDefinition>::all(client.clone());
+    for crd in crds::all() {
+        let mut copy = serde_json::to_value(crd).unwrap();
+        forget_rules(&mut copy);
+        let name = format!("{}.{group}", copy["spec"]["names"]["plural"].as_str().unwrap());
+        copy["metadata"]["name"] = name.clone().into();
+        copy["spec"]["group"] = group.into();
+        copy["spec"]["names"]["shortNames"] = serde_json::Value::Null;
+        let copy: CustomResourceDefinition = serde_json::from_value(copy).unwrap();
+        api.create(&PostParams::default(), &copy).await.unwrap();
+        let established = await_condition(api.clone(), &name, conditions::is_crd_established());
+        tokio::time::timeout(Duration::from_secs(30), established).await.unwrap().unwrap();
+    }
+}
+
+/// Removes such copies.
+pub async fn remove_definitions(client: &Client, group: &str) {
+    let api = Api::<CustomResourceDefinition>::all(client.clone());
+    for crd in crds::all() {
+        let name = format!("{}.{group}", crd.spec.names.plural);
+        // They may never have been made.
+        let _ = api.delete(&name, &Default::default()).await;
+    }
+}
+
+fn forget_rules(schema: &mut serde_json::Value) {
+    match schema {
+        serde_json::Value::Object(members) => {
+            members.remove("x-kubernetes-validations");
+            members.values_mut().for_each(forget_rules);
+        }
+        serde_json::Value::Array(items) => items.iter_mut().for_each(forget_rules),
+        _ => {}
     }
 }

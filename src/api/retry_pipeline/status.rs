@@ -354,7 +354,7 @@ pub struct PendingPlan {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Cleanup {
-    /// Proving, Draining, ProvingAgain, Deleting, or Waiting for a broker or Secret.
+    /// Proving, Draining, ProvingAgain, or Waiting for a broker or Secret.
     pub stage: CleanupStage,
     /// Since when this stage lasts.
     #[schemars(schema_with = "schema::moment")]
@@ -371,8 +371,6 @@ pub enum CleanupStage {
     Draining,
     /// All queues are being proved empty once more.
     ProvingAgain,
-    /// Objects are being deleted, policies last.
-    Deleting,
     /// The broker or its Secret is out of reach; bounded in time.
     Waiting,
 }

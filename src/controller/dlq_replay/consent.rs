@@ -6,6 +6,7 @@ use std::sync::Arc;
 use kube::{Api, ResourceExt};
 
 use super::Trouble;
+use super::verifiability::{self, Verdict};
 use crate::api::{DlqReplay, RetryPipeline};
 use crate::broker::Endpoint;
 use crate::controller::Context;
@@ -57,9 +58,17 @@ pub(super) async fn stream(context: &Context) -> Result<Option<Stream>, Trouble>
 }
 
 /// Why an approval of this replay can't be believed; nothing where it can.
-pub(super) async fn unverifiable(_object: &DlqReplay, context: &Context) -> Result<Option<String>, Trouble> {
+pub(super) async fn unverifiable(object: &DlqReplay, context: &Context) -> Result<Option<String>, Trouble> {
     if context.replays.settings.allow_unverified_approval {
         return Ok(None);
     }
-    Ok(Some("nobody can tell who approved: this build can't check the admission policies".to_owned()))
+    let since = match verifiability::verify(&context.client).await? {
+        verdict @ Verdict::Unverified(_) => return Ok(Some(verdict.to_string())),
+        Verdict::Verified { since } => since,
+    };
+    let older = since.zip(object.creation_timestamp()).is_some_and(|(since, created)| created < since);
+    Ok(older.then(|| {
+        "it was created before the admission policies were, so nobody can tell who asked: create it again"
+            .to_owned()
+    }))
 }

@@ -26,14 +26,7 @@ const ATTEMPTS: usize = 10;
 
 /// A SHA-256 in hex over all of a spec that never changes.
 pub(super) fn spec_hash(spec: &DlqReplaySpec) -> String {
-    let mut fixed = spec.clone();
-    fixed.pace = None;
-    fixed.guard = None;
-    fixed.approval = None;
-    fixed.suspend = false;
-    fixed.cancel = false;
-    let json = serde_json::to_vec(&fixed).unwrap_or_default();
-    Sha256::digest(&json).iter().map(|byte| format!("{byte:02x}")).collect()
+    Sha256::digest(spec.immutable()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The hash by which an earlier replay is remembered.

@@ -19,6 +19,7 @@ mod refusal;
 mod run;
 mod settings;
 mod update_status;
+pub mod verifiability;
 mod wiring;
 
 use std::convert::Infallible;
@@ -104,6 +105,9 @@ enum Trouble {
     /// A Secret can't be read.
     #[error(transparent)]
     Dereference(#[from] DereferenceError),
+    /// Nobody could say whether approvals are checked.
+    #[error(transparent)]
+    Verifiability(#[from] verifiability::Error),
     /// A worker's Job can't be made, read or ended.
     #[error(transparent)]
     Job(#[from] job::Error),

@@ -5,8 +5,8 @@ use std::time::Duration;
 use kube::ResourceExt;
 
 use crate::api::conditions::{PipelineCondition, ReplayReason};
-use crate::api::{AuditLevel, DlqReplay, Finding, ReplayPlan, RetryPipeline, Severity, TargetKind};
-use crate::runner::{DEFAULT_MAX_RATE, DEFAULT_TARGETS};
+use crate::api::{AuditLevel, DlqReplay, Finding, ReplayPlan, RetryPipeline, Severity};
+use crate::runner::plan::run;
 
 /// How many findings one message names.
 const NAMED: usize = 4;
@@ -47,7 +47,7 @@ pub(super) fn pipeline(replay: &DlqReplay, pipeline: Option<&RetryPipeline>) -> 
     }
 }
 
-/// What the pipeline's policy does not allow, all of it.
+/// What of the spec can't be used, or is not allowed by the pipeline's policy, all of it.
 pub(super) fn policy(replay: &DlqReplay, pipeline: &RetryPipeline, has_trail: bool) -> Option<Refusal> {
     let policy = pipeline.spec.replay_policy.clone().unwrap_or_default();
     if policy.audit == Some(AuditLevel::Required) && !has_trail {
@@ -55,29 +55,8 @@ pub(super) fn policy(replay: &DlqReplay, pipeline: &RetryPipeline, has_trail: bo
                     and --audit-secret, or set replayPolicy.audit to BestEffort";
         return Some((ReplayReason::PreflightFailed, text.to_owned()));
     }
-    let mut problems = Vec::new();
-    let targets = policy.allowed_targets.clone().unwrap_or_else(|| DEFAULT_TARGETS.to_vec());
-    let target = replay.spec.to().kind();
-    if !targets.contains(&target) {
-        problems.push(format!(
-            "spec.to: the pipeline allows {} and not {target:?}: choose one of them, or add it to \
-             replayPolicy.allowedTargets",
-            listed(&targets)
-        ));
-    }
-    let most = policy.max_rate.unwrap_or(DEFAULT_MAX_RATE);
-    let rate = replay.spec.pace.as_ref().and_then(|pace| pace.messages_per_second).unwrap_or(10);
-    if rate > most {
-        problems.push(format!(
-            "spec.pace.messagesPerSecond: {rate} is above the pipeline's replayPolicy.maxRate: write {most} or less"
-        ));
-    }
-    (!problems.is_empty()).then(|| (ReplayReason::InvalidSpec, problems.join("; ")))
-}
-
-fn listed(targets: &[TargetKind]) -> String {
-    let names: Vec<String> = targets.iter().map(|target| format!("{target:?}")).collect();
-    if names.is_empty() { "no target".to_owned() } else { names.join(", ") }
+    let problems = run(replay, pipeline).err()?;
+    Some((ReplayReason::InvalidSpec, problems.join("; ")))
 }
 
 /// The dangers that a plan found.

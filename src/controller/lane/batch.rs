@@ -9,13 +9,14 @@ use crate::broker::BrokerError;
 use crate::topology::ownership::Inventory;
 use crate::topology::plan::Stage;
 
+use super::super::retry_pipeline::is_about_to_delete;
 use super::super::retry_pipeline::update_status::record_inventory;
 use super::active::{Active, Scope};
 use super::apply::{PLANS, Writer};
 use super::identity::{KnownBroker, changed_broker};
 use super::job::{Cause, Job, Task};
 use super::work::{Rest, Start, Work};
-use super::{BATCH, Lane};
+use super::{BATCH, DELETIONS, Lane, gather};
 
 /// More turns than any pipeline needs: build, switch over, remove.
 const MAX_TURNS: usize = 5;
@@ -99,7 +100,11 @@ impl Lane {
         loop {
             scope.turns = turns;
             let mut rests = self.prepare(active, scope, broker).await?;
-            while !rests.is_empty() && self.join(active, &mut scope, broker, drain(jobs), started) {
+            while !rests.is_empty() {
+                let late = late_comers(active, &rests, jobs).await;
+                if !self.join(active, &mut scope, broker, late, started) {
+                    break;
+                }
                 scope.turns = turns.saturating_sub(rests.len());
                 rests.extend(self.prepare(active, scope, broker).await?);
             }
@@ -108,7 +113,7 @@ impl Lane {
             if policies.is_empty() {
                 break;
             }
-            let late = linger(jobs).await;
+            let late = self.linger(active, jobs, started).await;
             if !self.join(active, &mut scope, broker, late, started) {
                 break;
             }
@@ -116,6 +121,28 @@ impl Lane {
         self.clear_policies(active, policies).await;
         tracing::debug!(elapsed = ?started.elapsed(), vhost = self.key.vhost, "round done");
         Ok(())
+    }
+
+    /// What waits now, or comes within a moment; within the time of a round, whoever is
+    /// about to delete queues as well.
+    async fn linger(&self, active: &[Active], jobs: &mut mpsc::Receiver<Job>, started: Instant) -> Vec<Job> {
+        loop {
+            match tokio::time::timeout(LINGERING, jobs.recv()).await {
+                Ok(first) => return first.into_iter().chain(drain(jobs)).collect(),
+                Err(_) if started.elapsed() < JOINING && self.is_deletion_near(active) => {}
+                Err(_) => return Vec::new(),
+            }
+        }
+    }
+
+    /// Whether a pipeline of this lane that is not at work here will soon delete its queues.
+    fn is_deletion_near(&self, active: &[Active]) -> bool {
+        let members = self.shared.members_of(&self.key);
+        let objects = members.iter().filter_map(|reference| self.shared.store.get(reference));
+        objects.filter_map(|object| object.0.as_ref().ok().cloned()).any(|object| {
+            let is_here = active.iter().any(|entry| entry.task.object().metadata.uid == object.metadata.uid);
+            !is_here && is_about_to_delete(&object)
+        })
     }
 
     /// Takes in those who have come meanwhile, and aims the scope at them; `false` where
@@ -239,10 +266,17 @@ fn part_of(batch: usize) -> usize {
     batch.div_ceil((batch / FEWEST_TURNS).clamp(1, PARTS))
 }
 
-/// What waits now, or comes within a moment.
-async fn linger(jobs: &mut mpsc::Receiver<Job>) -> Vec<Job> {
-    let first = tokio::time::timeout(LINGERING, jobs.recv()).await.ok().flatten();
-    first.into_iter().chain(drain(jobs)).collect()
+/// Who else is there to write with these. Removals are quick and come together, one after the
+/// other as their status is written: a look for each few would take longer than to wait.
+async fn late_comers(active: &[Active], rests: &[Rest], jobs: &mut mpsc::Receiver<Job>) -> Vec<Job> {
+    let removes = |rest: &Rest| matches!(active[rest.index].task, Task::Remove(_));
+    if !rests.iter().all(removes) {
+        return drain(jobs);
+    }
+    match tokio::time::timeout(DELETIONS, jobs.recv()).await {
+        Ok(Some(first)) => gather(first, jobs).await,
+        Ok(None) | Err(_) => Vec::new(),
+    }
 }
 
 /// What waits now.

@@ -8,8 +8,6 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
-use futures::StreamExt;
-
 use crate::broker::management::IN_FLIGHT;
 use crate::broker::{AddressGuard, BrokerError, Endpoint, amqp};
 use crate::topology::observed::Observed;
@@ -84,15 +82,13 @@ impl Proofs {
                 return;
             }
         };
-        let mut counts = futures::stream::iter(queues)
-            .map(async |queue| {
-                let count = amqp::ready_count(&connection, endpoint, vhost, &queue).await;
-                (queue, count)
-            })
-            .buffer_unordered(IN_FLIGHT);
-        while let Some((queue, count)) = counts.next().await {
-            match count {
-                Ok(None | Some(0)) => {
+        let share = queues.len().div_ceil(IN_FLIGHT);
+        let shares =
+            queues.chunks(share).map(|some| amqp::declared_all(&connection, endpoint, vhost, some.to_vec()));
+        let answers = futures::future::join_all(shares).await;
+        for (queue, answer) in answers.into_iter().flatten() {
+            match answer.map(|found| found.map_or(0, |found| found.ready)) {
+                Ok(0) => {
                     let since = self.0.entry(queue.clone()).or_insert_with(Instant::now);
                     if since.elapsed() >= STALE {
                         *since = Instant::now();
@@ -101,7 +97,7 @@ impl Proofs {
                         verdict.empty.insert(queue);
                     }
                 }
-                Ok(Some(count)) => {
+                Ok(count) => {
                     self.0.remove(&queue);
                     verdict.holding.insert(queue, Some(count.into()));
                 }
@@ -111,7 +107,6 @@ impl Proofs {
                 }
             }
         }
-        drop(counts);
         if let Err(error) = connection.close(200, "done".into()).await {
             tracing::debug!(%error, "the connection was closed already");
         }

@@ -53,14 +53,25 @@ pub(crate) async fn deleted(object: RetryPipeline, context: &Context) {
     }
 }
 
+/// Whether the next pass, which is near, may delete queues.
+pub(crate) fn is_about_to_delete(object: &RetryPipeline) -> bool {
+    let stage =
+        object.status.as_ref().and_then(|status| status.cleanup.as_ref()).map(|cleanup| cleanup.stage);
+    object.metadata.deletion_timestamp.is_some()
+        && match object.spec.deletion_policy() {
+            DeletionPolicy::Retain => false,
+            DeletionPolicy::DeleteIfEmpty => stage == Some(CleanupStage::ProvingAgain),
+            DeletionPolicy::Delete => stage.is_none(),
+        }
+}
+
 /// One pass over a pipeline that is being deleted.
 pub(super) async fn run(object: Arc<RetryPipeline>, context: &Context) -> Action {
     if !finalizer::has(&object) {
         return Action::await_change();
     }
-    // The stage decides, so it must be the one that was recorded last: the store
-    // may not have seen it yet.
-    let object = match freshness::latest(&object, context).await {
+    // The stage decides, so it must be the one that was recorded last.
+    let object = match freshness::current(object.clone(), context).await {
         Ok(object) => object,
         Err(WriteError::Gone) => return Action::await_change(),
         Err(error) => return try_again(&object, context, &error),
@@ -240,8 +251,7 @@ impl Removing<'_> {
         match cleanup.as_ref().map(|cleanup| cleanup.stage) {
             None | Some(CleanupStage::Proving | CleanupStage::Waiting) => self.prove().await,
             Some(CleanupStage::Draining) => self.drain(cleanup.map(|cleanup| cleanup.since.0)).await,
-            // What was empty when the deleting began may hold messages by now.
-            Some(CleanupStage::ProvingAgain | CleanupStage::Deleting) => self.prove_again().await,
+            Some(CleanupStage::ProvingAgain) => self.prove_again().await,
         }
     }
 
@@ -278,10 +288,8 @@ impl Removing<'_> {
 
     async fn prove_again(&self) -> Result<Next, Stop> {
         match self.step(RemovalStep::Prove).await? {
-            Removed::Empty => {
-                self.record(CleanupStage::Deleting, None).await?;
-                self.delete().await
-            }
+            // At once: what is empty now may hold messages by the next pass.
+            Removed::Empty => self.delete().await,
             Removed::NotEmpty(queues) => {
                 self.put_back(PipelineReason::QueueNotEmpty, not_empty(&queues)).await
             }
@@ -360,7 +368,6 @@ fn under_way(stage: CleanupStage) -> &'static str {
             "is being deleted: no bindings lead to it, and messages on their way have time to arrive"
         }
         CleanupStage::ProvingAgain => "is being deleted: all queues must prove empty once more",
-        CleanupStage::Deleting => "is being deleted: everything that is ours goes",
         CleanupStage::Waiting => "is being deleted: the broker or its Secret is out of reach",
     }
 }

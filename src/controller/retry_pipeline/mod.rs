@@ -25,7 +25,7 @@ use crate::broker::{BrokerError, Endpoint};
 use crate::topology::spec::Identity;
 use crate::topology::validate::{Problem, validate};
 
-pub(crate) use cleanup::deleted;
+pub(crate) use cleanup::{deleted, is_about_to_delete};
 pub(crate) use dereference::{Error as DereferenceError, secret_key};
 pub(crate) use freshness::LastWritten;
 pub(crate) use report::Reported;

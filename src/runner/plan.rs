@@ -25,7 +25,7 @@ use crate::replay::rewrite::Wire;
 use crate::replay::run::Fence;
 use crate::replay::selection::Selection;
 use crate::topology::spec::Identity;
-use crate::topology::validate::{Pipeline, validate};
+use crate::topology::validate::{Pipeline, Problem, validate};
 
 /// The most findings and routes that a status holds.
 const MOST: usize = 64;
@@ -36,7 +36,7 @@ const MAX_VALUE: usize = 255;
 /// The longest text of a finding, in bytes.
 const MAX_FINDING: usize = 1_024;
 
-/// What the broker lets a consumer hold messages for while a queue is read, in hours.
+/// How long the broker lets the consumer hold messages while a queue is read.
 const HOLD: std::time::Duration = std::time::Duration::from_secs(2 * 3_600);
 
 /// What a plan is made from.
@@ -166,19 +166,19 @@ fn clock() -> u64 {
 
 /// The run that a replay and its pipeline describe, or all that is wrong with them.
 pub(crate) fn run(replay: &DlqReplay, pipeline: &RetryPipeline) -> Result<ReplayRun, Vec<String>> {
-    let texts = |field: &str, problems: Vec<crate::topology::validate::Problem>| -> Vec<String> {
-        problems.iter().map(|problem| format!("{field}{problem}")).collect()
+    let texts = |whose: &str, problems: Vec<Problem>| -> Vec<String> {
+        problems.iter().map(|problem| format!("{whose}{problem}")).collect()
     };
-    let checked = checked(pipeline).map_err(|problems| texts("the pipeline: ", problems))?;
+    let checked = checked(pipeline).map_err(|problems| texts("in the pipeline, ", problems))?;
     let policy = pipeline.spec.replay_policy.clone().unwrap_or_default();
     let (namespace, name, uid) =
         (replay.namespace().unwrap_or_default(), replay.name_any(), replay.uid().unwrap_or_default());
     let name = RunName { namespace: &namespace, name: &name, uid: &uid };
-    replay.spec.to_run(name, &checked, &policy).map_err(|problems| texts("spec.", problems))
+    replay.spec.to_run(name, &checked, &policy).map_err(|problems| texts("", problems))
 }
 
 /// The pipeline in the topology's terms.
-fn checked(pipeline: &RetryPipeline) -> Result<Pipeline, Vec<crate::topology::validate::Problem>> {
+fn checked(pipeline: &RetryPipeline) -> Result<Pipeline, Vec<Problem>> {
     let identity = Identity {
         // Only marks what is declared, and a replay declares nothing.
         cluster: String::new(),

@@ -95,7 +95,7 @@ async fn a_pipeline_that_is_not_ready_is_not_replayed() {
 #[tokio::test]
 async fn a_target_that_the_pipeline_does_not_allow_and_a_rate_above_its_maximum_are_both_named() {
     let spec = json!({"to": {"discard": {}}, "pace": {"messagesPerSecond": 21}});
-    let texts = ["WorkQueue", "Discard", "allowedTargets", "write 20 or less"];
+    let texts = ["WorkQueue", "Discard", "allowedTargets", "at most 20"];
     refused_by_policy("rp-policy", json!({"maxRate": 20}), spec, "InvalidSpec", &texts).await;
 }
 

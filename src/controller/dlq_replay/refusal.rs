@@ -134,7 +134,7 @@ mod tests {
         let (reason, text) = policy(&fast, &orders(json!({}), "True"), false).unwrap();
         assert_eq!(reason, ReplayReason::InvalidSpec);
         assert!(text.contains("WorkQueue, Quarantine, ParkingLot and not Discard"), "{text}");
-        assert!(text.contains("write 100 or less"), "{text}");
+        assert!(text.contains("at most 100"), "{text}");
         assert_eq!(policy(&replay(json!({})), &orders(json!({}), "True"), false), None);
         assert!(policy(&replay(json!({})), &orders(json!({"maxRate": 9}), "True"), false).is_some());
     }

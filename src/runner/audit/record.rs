@@ -11,6 +11,7 @@ use super::super::progress::cut;
 use crate::api::{AdmittedBy, DlqReplay, RetryPipeline};
 use crate::broker::replay::Entry;
 use crate::replay::message::{Table, Value};
+use crate::replay::origin;
 
 /// The version of the schema of records.
 const VERSION: u32 = 1;
@@ -77,7 +78,7 @@ pub(crate) struct Record {
     pub(crate) message_id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) replay_id: Option<String>,
-    /// What the message came with when it was read.
+    /// Where the message was first published, else what it came with when it was read.
     pub(crate) origin: Place,
     /// Where it went; nothing where it was deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -138,7 +139,10 @@ impl Record {
             about: about.clone(),
             message_id: message.properties.message_id.clone(),
             replay_id: entry.replay_id.clone(),
-            origin: place((message.exchange.clone(), message.routing_key.clone())),
+            origin: origin::origin(message).map_or_else(
+                || place((message.exchange.clone(), message.routing_key.clone())),
+                |origin| place((origin.exchange, origin.routing_key)),
+            ),
             target: entry.went.clone().map(place),
             outcome,
             time: time(entry.time),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
 use kube::{Client, ResourceExt};
+use lapin::Connection;
 
 use super::lease::Claim;
 use super::progress::{cut, now};
@@ -14,6 +15,7 @@ use crate::api::{
 };
 use crate::broker::replay::examine::{Examination, ExamineError};
 use crate::broker::replay::preflight::{Look, Touched};
+use crate::broker::replay::{Site, exclusive};
 use crate::broker::{AddressGuard, BrokerError, Endpoint, Management, amqp};
 use crate::replay::judge::RunJudge;
 use crate::replay::plan::facts::Facts;
@@ -111,17 +113,11 @@ async fn read(
     guard: &AddressGuard,
     vhost: &str,
 ) -> Result<ReplayPlan, Failure> {
-    let broker = management.overview().await?.facts;
     let connection = amqp::connect(endpoint, guard, vhost, "redrive plan of a replay").await?;
-    let look = Look { management, connection: &connection, endpoint, vhost };
-    let touched = Touched {
-        origin: &run.origin,
-        target: &run.target,
-        limit_queue: run.rewriting.replay_limit_queue.as_deref(),
-    };
-    let facts = look.facts(&broker, touched).await?;
-    let before = findings(&facts, &run.asked, &run.guard, None);
-    let summary = if before.iter().any(|finding| finding.severity == preflight::Severity::Error) {
+    // As long as this connection lives, nobody else reads the queue.
+    exclusive::lock(&connection, endpoint, vhost, &run.origin).await?;
+    let facts = facts(run, management, &connection, endpoint, vhost).await?;
+    let summary = if dangers(run, &facts).is_some() {
         None
     } else {
         let hold = facts.own_timeout.then_some(HOLD);
@@ -131,6 +127,7 @@ async fn read(
         examination.run(|message| survey.observe(message)).await?;
         Some(survey.summary())
     };
+    exclusive::unlock(&connection, &run.origin).await;
     let request = plan::Request {
         spec: &run.immutable,
         pace: &run.pace,
@@ -140,6 +137,64 @@ async fn read(
         scan: run.limits.scan,
     };
     Ok(status(Plan::new(&request, &facts, summary)))
+}
+
+async fn facts(
+    run: &ReplayRun,
+    management: &Management,
+    connection: &Connection,
+    endpoint: &Endpoint,
+    vhost: &str,
+) -> Result<Facts, BrokerError> {
+    let broker = management.overview().await?.facts;
+    let look = Look { management, connection, endpoint, vhost };
+    let limit_queue = run.rewriting.replay_limit_queue.as_deref();
+    look.facts(&broker, Touched { origin: &run.origin, target: &run.target, limit_queue }).await
+}
+
+/// What forbids a run, whatever the messages are.
+fn dangers(run: &ReplayRun, facts: &Facts) -> Option<String> {
+    let found = findings(facts, &run.asked, &run.guard, None);
+    let grave = found.iter().filter(|finding| finding.severity == preflight::Severity::Error);
+    let texts: Vec<&str> = grave.map(|finding| finding.message.as_str()).collect();
+    (!texts.is_empty()).then(|| texts.join("; "))
+}
+
+/// Looks once more, right before anything moves: hours may have passed since the plan.
+///
+/// # Errors
+/// Every error of a connection.
+pub(super) async fn check_again(
+    run: &ReplayRun,
+    planned: &[String],
+    management: &Management,
+    site: &Site,
+) -> Result<Checked, BrokerError> {
+    let Site { endpoint, guard, vhost, .. } = site;
+    let connection = amqp::connect(endpoint, guard, vhost, "redrive start of a replay").await?;
+    let facts = facts(run, management, &connection, endpoint, vhost).await?;
+    let routes: Vec<String> =
+        facts.target.routes().iter().take(MOST).map(|route| cut(route, MAX_VALUE)).collect();
+    let danger = dangers(run, &facts).or_else(|| {
+        (routes != planned).then(|| {
+            format!(
+                "the target reaches other queues than when the plan was made ({} and not {}): make a new replay",
+                routes.join(", "),
+                planned.join(", ")
+            )
+        })
+    });
+    Ok(Checked { danger, frame_max: facts.frame_max, own_timeout: facts.own_timeout })
+}
+
+/// What a second look found.
+pub(super) struct Checked {
+    /// What forbids the run by now.
+    pub(super) danger: Option<String>,
+    /// The largest frame that the broker takes, which bounds a message's headers.
+    pub(super) frame_max: u32,
+    /// Whether a consumer may bring its own timeout.
+    pub(super) own_timeout: bool,
 }
 
 fn survey(run: &ReplayRun, facts: &Facts) -> Result<Survey, Failure> {

@@ -83,7 +83,11 @@ impl Progress {
             if let Some(fence) = report.fence {
                 progress.fence = Some(fence_status(fence));
             }
+            // What is counted by now is no longer uncounted.
+            let before = moved(progress);
             set_counts(progress, &report.counts);
+            progress.under_way = (progress.under_way - (moved(progress) - before)).max(0);
+            progress.in_flight = progress.in_flight.min(progress.under_way);
             let moves = report.rate > 0.05 && state != ProgressState::Paused;
             progress.rate = moves.then(|| format!("{:.1}", report.rate));
             progress.eta = moves.then(|| time_left(total - progress.replayed, report.rate)).flatten();
@@ -113,6 +117,9 @@ impl Progress {
         self.note(|progress| {
             progress.fence = Some(fence_status(checkpoint.fence));
             set_counts(progress, &checkpoint.counts);
+            progress.started = checkpoint.started.map(second);
+            progress.under_way = i64::try_from(checkpoint.under_way).unwrap_or(i64::MAX);
+            progress.in_flight = i64::try_from(checkpoint.in_flight).unwrap_or(i64::MAX);
             progress.last_checkpoint = Some(now());
         });
         self.write_now().await
@@ -175,7 +182,14 @@ pub(super) fn checkpoint_of(progress: &ReplayProgress) -> Option<Checkpoint> {
         duplicates_possible: number(progress.duplicates_possible),
         beyond_fence: number(progress.beyond_fence),
     };
-    Some(Checkpoint { fence, counts })
+    let started = progress.started.as_ref().map(|time| time.0.as_millisecond().max(0).unsigned_abs());
+    let (under_way, in_flight) = (number(progress.under_way), number(progress.in_flight));
+    Some(Checkpoint { fence, counts, started, under_way, in_flight })
+}
+
+/// Messages that left the origin queue.
+fn moved(progress: &ReplayProgress) -> i64 {
+    progress.replayed.saturating_add(progress.quarantined)
 }
 
 fn set_counts(progress: &mut ReplayProgress, counts: &Counts) {
@@ -197,9 +211,13 @@ fn set_counts(progress: &mut ReplayProgress, counts: &Counts) {
 
 /// In whole seconds, as deaths are timed too: a death is after the fence in both or in neither.
 fn fence_status(fence: Fence) -> api::Fence {
-    let second = i64::try_from(fence.time / 1_000).unwrap_or(i64::MAX);
-    let time = Time(Timestamp::from_second(second).unwrap_or(Timestamp::MAX));
-    api::Fence { count: i64::try_from(fence.count).unwrap_or(i64::MAX), time }
+    api::Fence { count: i64::try_from(fence.count).unwrap_or(i64::MAX), time: second(fence.time) }
+}
+
+/// A moment in whole seconds, from milliseconds since 1970.
+fn second(millis: u64) -> Time {
+    let second = i64::try_from(millis / 1_000).unwrap_or(i64::MAX);
+    Time(Timestamp::from_second(second).unwrap_or(Timestamp::MAX))
 }
 
 /// The time in whole seconds, as Kubernetes keeps it.
@@ -249,11 +267,19 @@ mod tests {
     #[test]
     fn a_checkpoint_survives_its_way_through_the_status() {
         let fence = Fence { count: 11, time: 1_800_000_000_000 };
-        let mut progress = ReplayProgress { fence: Some(fence_status(fence)), ..ReplayProgress::default() };
+        let mut progress = ReplayProgress {
+            fence: Some(fence_status(fence)),
+            started: Some(second(1_800_000_001_000)),
+            under_way: 12,
+            in_flight: 13,
+            ..ReplayProgress::default()
+        };
         set_counts(&mut progress, &counts());
         let json = serde_json::to_value(&progress).unwrap();
         let back: ReplayProgress = serde_json::from_value(json).unwrap();
-        assert_eq!(checkpoint_of(&back), Some(Checkpoint { fence, counts: counts() }));
+        let (started, under_way, in_flight) = (Some(1_800_000_001_000), 12, 13);
+        let checkpoint = Checkpoint { fence, counts: counts(), started, under_way, in_flight };
+        assert_eq!(checkpoint_of(&back), Some(checkpoint));
         assert_eq!(back.failed, 11);
     }
 

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::audit::{About, Stream, Trail};
-use super::driver::{self, Ended, Task};
+use super::driver::{self, Task};
 use super::lease::{Claim, Held};
 use super::orders::Verdict;
 use super::progress::{Progress, checkpoint_of, now, shortened};
@@ -17,7 +17,7 @@ use crate::api::conditions::ReplayReason;
 use crate::api::{AuditLevel, DlqReplay, ProgressOutcome, ProgressState, RetryPipeline};
 use crate::broker::replay::{Entry, Journal, Report};
 use crate::broker::{AddressGuard, BrokerError, Endpoint, Management};
-use crate::replay::outcome::{Activity, Checkpoint, Counts, Outcome};
+use crate::replay::outcome::{Activity, Checkpoint, Counts, Ended, Outcome};
 
 /// How long the API server may take.
 const API_TIMEOUT: Duration = Duration::from_secs(30);
@@ -103,15 +103,12 @@ pub(crate) async fn work(work: Work, stop: CancellationToken) -> Result<End, Err
     let worker =
         Worker { work: &work, replay: &replay, pipeline: &pipeline, progress: &progress, supervision };
     match worker.run(&stop).await? {
-        Ended::Interrupted => {
+        Over::Interrupted => {
             // It has settled: these numbers are exact, and the next worker goes on from them.
             progress.write_now().await.map_err(Error::Unrecorded)?;
             Ok(End::Interrupted)
         }
-        Ended::Over(outcome) => {
-            let verdict = worker.supervision.verdict();
-            finish(&progress, outcome_of(outcome, verdict, &replay), &stop).await
-        }
+        Over::Ended(outcome) => finish(&progress, outcome, &stop).await,
     }
 }
 
@@ -144,6 +141,14 @@ fn total(replay: &DlqReplay) -> i64 {
     [limit, admitted].into_iter().flatten().fold(matching, i64::min)
 }
 
+/// How the work is over.
+enum Over {
+    /// For good.
+    Ended(ProgressOutcome),
+    /// For this worker.
+    Interrupted,
+}
+
 struct Worker<'a> {
     work: &'a Work,
     replay: &'a Arc<DlqReplay>,
@@ -153,42 +158,77 @@ struct Worker<'a> {
 }
 
 impl Worker<'_> {
-    async fn run(&self, stop: &CancellationToken) -> Result<Ended, Error> {
-        let id = Management::new(&self.work.endpoint, self.work.guard.clone())?.internal_cluster_id().await?;
+    async fn run(&self, stop: &CancellationToken) -> Result<Over, Error> {
+        let failed = |why: &str| Ok(Over::Ended(outcome(ReplayReason::Failed, why)));
+        let management = Management::new(&self.work.endpoint, self.work.guard.clone())?;
+        let id = management.internal_cluster_id().await?;
         let recorded = self.pipeline.status.as_ref().and_then(|status| status.broker_id.as_ref());
         if let (Some(recorded), Some(found)) = (recorded, &id)
             && recorded != found
         {
-            let why =
-                format!("the connection leads to the broker {found}, and the pipeline is on {recorded}");
-            return Ok(Ended::Over(Outcome::Failed(why)));
+            return failed(&format!(
+                "the connection leads to the broker {found}, and the pipeline is on {recorded}"
+            ));
         }
         let task = match self.task() {
             Ok(task) => task,
-            Err(why) => return Ok(Ended::Over(Outcome::Failed(why))),
+            Err(why) => return failed(&why),
         };
         let broker = id.unwrap_or_else(|| self.work.endpoint.amqp.to_string());
         let Some(held) = self.turn(&broker, &task, stop).await else { return Ok(self.early_end()) };
         let halt = stop.child_token();
-        let ended = tokio::select! {
-            ended = self.drive(task, &halt) => ended,
+        let over = tokio::select! {
+            over = self.with_the_queue(task, &management, &halt) => over,
             // Cancels `halt`, upon which the line above settles.
             never = async { held.keep(&halt).await; std::future::pending().await } => never,
         };
         held.release().await;
-        ended
+        over
+    }
+
+    /// Drives the run, as often as it takes until the broker's own lock is ours as well.
+    async fn with_the_queue(
+        &self,
+        mut task: Task,
+        management: &Management,
+        halt: &CancellationToken,
+    ) -> Result<Over, Error> {
+        loop {
+            if let Some(danger) = task.check(management).await? {
+                return Ok(Over::Ended(outcome(ReplayReason::PreflightFailed, &danger)));
+            }
+            match self.drive(task, halt).await {
+                Err(Error::Broker(BrokerError::InUse { .. })) => {
+                    self.pause("another replay holds the queue's lock on the broker");
+                }
+                other => return other,
+            }
+            if self.is_over_within(AGAIN, halt).await {
+                return Ok(self.early_end());
+            }
+            task = match self.task() {
+                Ok(task) => task,
+                Err(why) => return Ok(Over::Ended(outcome(ReplayReason::Failed, &why))),
+            };
+        }
+    }
+
+    /// Waits, and says whether the run is over meanwhile.
+    async fn is_over_within(&self, time: Duration, halt: &CancellationToken) -> bool {
+        let _ = self.progress.write_news().await;
+        tokio::select! {
+            () = tokio::time::sleep(time) => false,
+            () = halt.cancelled() => true,
+            () = self.supervision.ended.cancelled() => true,
+        }
     }
 
     fn task(&self) -> Result<Task, String> {
         let status = self.replay.status.as_ref();
         let progress = status.and_then(|status| status.progress.as_ref());
-        driver::task(
-            self.replay,
-            self.pipeline,
-            self.work.endpoint.clone(),
-            self.work.guard.clone(),
-            progress.and_then(checkpoint_of),
-        )
+        let Work { endpoint, guard, .. } = self.work;
+        let checkpoint = progress.and_then(checkpoint_of);
+        driver::task(self.replay, self.pipeline, endpoint.clone(), guard.clone(), checkpoint)
     }
 
     /// Waits for the queue's Lease; nothing where the run ends first.
@@ -205,10 +245,10 @@ impl Worker<'_> {
         }
     }
 
-    fn early_end(&self) -> Ended {
-        match self.supervision.ended.is_cancelled() {
-            true => Ended::Over(Outcome::Cancelled),
-            false => Ended::Interrupted,
+    fn early_end(&self) -> Over {
+        match self.supervision.verdict() {
+            Some(verdict) => Over::Ended(told(&verdict)),
+            None => Over::Interrupted,
         }
     }
 
@@ -229,7 +269,7 @@ impl Worker<'_> {
         }
     }
 
-    async fn drive(&self, task: Task, halt: &CancellationToken) -> Result<Ended, Error> {
+    async fn drive(&self, task: Task, halt: &CancellationToken) -> Result<Over, Error> {
         let required = self.pipeline.spec.replay_policy.as_ref().and_then(|policy| policy.audit);
         let about = About::new(self.replay, self.pipeline, &task.site.queue, task.replay_limit_queue());
         let (stream, guard) = (self.work.stream.clone(), self.work.guard.clone());
@@ -237,14 +277,10 @@ impl Worker<'_> {
         let trail = Trail::new(about, stream, guard, required, self.work.print_records);
         while let Err(why) = trail.check().await {
             self.pause(&why);
-            let _ = self.progress.write_news().await;
-            tokio::select! {
-                () = tokio::time::sleep(AGAIN) => {}
-                () = halt.cancelled() => return Ok(self.early_end()),
-                () = self.supervision.ended.cancelled() => return Ok(self.early_end()),
+            if self.is_over_within(AGAIN, halt).await {
+                return Ok(self.early_end());
             }
         }
-        self.progress.note(|progress| progress.started = progress.started.take().or_else(|| Some(now())));
         let nothing =
             Report { activity: Activity::Running, fence: None, counts: Counts::default(), rate: 0.0 };
         let (sender, reports) = watch::channel(nothing);
@@ -254,10 +290,13 @@ impl Worker<'_> {
             ended = driver::drive(task, orders, sender, journal, halt.clone()) => ended?,
             never = self.show(reports.clone()) => never,
         };
-        if reports.has_changed().is_ok() || reports.borrow().fence.is_some() {
+        if reports.borrow().fence.is_some() {
             self.progress.show(&reports.borrow());
         }
-        Ok(ended)
+        Ok(match ended {
+            Ended::Interrupted => Over::Interrupted,
+            Ended::Finished(ended) => Over::Ended(outcome_of(ended, self.supervision.verdict(), self.replay)),
+        })
     }
 
     /// Shows what the run says of itself, for ever.

@@ -232,6 +232,11 @@ pub struct ReplayProgress {
     pub duplicates_possible: i64,
     /// Messages beyond the fence that may have moved with a batch under way at a crash.
     pub beyond_fence: i64,
+    /// The most messages that may have moved since without being counted; what a worker that
+    /// goes on must know.
+    pub under_way: i64,
+    /// The most of these that may have been published without being settled.
+    pub in_flight: i64,
     /// Messages per second at present, with one decimal, such as "19.8".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]

@@ -4,11 +4,13 @@
 //! settings that they turn into, and what it does with them. Nothing past that
 //! point looks at a raw argument again.
 
+mod audit;
 mod capacity;
 mod controller;
 mod crds;
 mod manifest;
 mod plan;
+mod replay_worker;
 mod rules;
 mod schema;
 mod units;
@@ -35,8 +37,13 @@ enum Command {
     Plan(Box<plan::Arguments>),
     /// Print the custom resource definitions.
     Crds(crds::Arguments),
+    /// Print the audit records of a DlqReplay.
+    Audit(audit::Arguments),
     /// Run the operator.
     Controller(Box<controller::Arguments>),
+    /// Run one DlqReplay; the operator's Jobs start it.
+    #[command(hide = true)]
+    ReplayWorker(Box<replay_worker::Arguments>),
 }
 
 /// How a command ended; the worst of several counts.
@@ -78,7 +85,10 @@ fn run_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     match arguments.command {
         Command::Plan(arguments) => plan::run(*arguments),
         Command::Crds(arguments) => crds::run(&arguments),
+        Command::Audit(arguments) => audit::run(&arguments),
         Command::Controller(arguments) => controller::run(*arguments),
+        // Its exit codes are for Kubernetes.
+        Command::ReplayWorker(arguments) => return replay_worker::run(*arguments),
     }
     .exit_code()
 }

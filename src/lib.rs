@@ -6,4 +6,5 @@ pub mod broker;
 pub mod cli;
 pub mod controller;
 pub mod replay;
+mod runner;
 pub mod topology;

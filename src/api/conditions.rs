@@ -146,6 +146,16 @@ words! {
         Planning,
         /// The plan is made and waits for a second person.
         AwaitingApproval,
+        /// A second person has approved the plan.
+        Approved,
+        /// It fits into what may move without approval.
+        WithinBudget,
+        /// The pipeline asks for no approval.
+        ApprovalNotRequired,
+        /// The approval is older than 24 hours.
+        ApprovalExpired,
+        /// The approval is for another plan than the one that was made.
+        ApprovalMismatch,
         /// It waits for its time or for another replay of the same pipeline.
         Scheduled,
         /// Messages move.

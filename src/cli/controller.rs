@@ -12,7 +12,7 @@ use tracing_subscriber::EnvFilter;
 
 use super::{Outcome, fail};
 use crate::api::Duration;
-use crate::controller::{self, Settings};
+use crate::controller::{self, AuditStream, ReplaySettings, RunnerKind, Settings};
 
 /// More than once a second a vhost need not be looked at.
 const SHORTEST_POLL: Duration = Duration::from_secs(1);
@@ -43,6 +43,9 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "DURATION", env = "REDRIVE_RELEASE_AFTER", default_value = "10m", value_parser = Duration::from_str)]
     release_after: Duration,
 
+    #[command(flatten)]
+    replays: ReplayArguments,
+
     /// How log lines look.
     #[arg(long, value_enum, env = "REDRIVE_LOG_FORMAT", default_value_t = LogFormat::Text)]
     log_format: LogFormat,
@@ -50,6 +53,78 @@ pub(super) struct Arguments {
     /// What is logged, such as info or redrive=debug,kube=warn.
     #[arg(long, value_name = "FILTER", env = "REDRIVE_LOG", default_value = "info", value_parser = EnvFilter::from_str)]
     log: EnvFilter,
+}
+
+/// How replays are run.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Replays")]
+struct ReplayArguments {
+    /// Where the workers of replays run: each in the pod of a Job, or inside the operator
+    /// (for development and small installations).
+    #[arg(long, value_enum, env = "REDRIVE_REPLAY_RUNNER", default_value_t = ReplayRunner::Job)]
+    replay_runner: ReplayRunner,
+
+    /// The namespace of the Jobs, of the Leases and of the audit Secret. Default: the
+    /// operator's own.
+    #[arg(long, value_name = "NAMESPACE", env = "REDRIVE_REPLAY_NAMESPACE")]
+    replay_namespace: Option<String>,
+
+    /// The image of the workers. Default: that of this version.
+    #[arg(long, value_name = "IMAGE", env = "REDRIVE_REPLAY_IMAGE")]
+    replay_image: Option<String>,
+
+    /// The service account of the workers, in the namespace of the Jobs.
+    #[arg(long, value_name = "NAME", env = "REDRIVE_REPLAY_SERVICE_ACCOUNT")]
+    replay_service_account: Option<String>,
+
+    /// Let workers use the node's network, where pods have none of their own.
+    #[arg(long, env = "REDRIVE_REPLAY_HOST_NETWORK", value_parser = FalseyValueParser::new())]
+    replay_host_network: bool,
+
+    /// The vhost of the stream redrive.audit, which keeps a record of each moved message.
+    /// Without it, records stand on standard output only.
+    #[arg(long, value_name = "VHOST", env = "REDRIVE_AUDIT_VHOST", requires = "audit_secret")]
+    audit_vhost: Option<String>,
+
+    /// The connection Secret of the audit stream.
+    #[arg(long, value_name = "NAME", env = "REDRIVE_AUDIT_SECRET", requires = "audit_vhost")]
+    audit_secret: Option<String>,
+
+    /// Let an approval count although the admission policies that make sure who gave it
+    /// are not in force. For development.
+    #[arg(long, env = "REDRIVE_ALLOW_UNVERIFIED_APPROVAL", value_parser = FalseyValueParser::new())]
+    allow_unverified_approval: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ReplayRunner {
+    /// Each in the pod of a Job.
+    Job,
+    /// As tasks of the operator.
+    InProcess,
+}
+
+impl ReplayArguments {
+    fn settings(&self) -> ReplaySettings {
+        let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+        let defaults = ReplaySettings::default();
+        let audit = given(&self.audit_vhost).zip(given(&self.audit_secret));
+        ReplaySettings {
+            runner: match self.replay_runner {
+                ReplayRunner::Job => RunnerKind::Job,
+                ReplayRunner::InProcess => RunnerKind::InProcess,
+            },
+            namespace: given(&self.replay_namespace),
+            image: given(&self.replay_image).unwrap_or(defaults.image),
+            service_account: given(&self.replay_service_account).unwrap_or(defaults.service_account),
+            host_network: self.replay_host_network,
+            audit: audit.map(|(vhost, secret)| AuditStream { vhost, secret }),
+            print_records: defaults.print_records,
+            allow_unverified_approval: self.allow_unverified_approval,
+            approval_lasts: defaults.approval_lasts,
+            patience: defaults.patience,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -78,6 +153,7 @@ impl Arguments {
             allow_local_brokers: self.allow_local_brokers,
             poll_interval: self.poll_interval.to_std(),
             release_after: self.release_after.to_std(),
+            replays: self.replays.settings(),
         }
     }
 }
@@ -105,17 +181,20 @@ pub(super) fn run(arguments: Arguments) -> Outcome {
 
 async fn serve(settings: Settings) -> Result<(), String> {
     let shutdown = CancellationToken::new();
-    let listen = |kind| signal(kind).map_err(|error| format!("signals can't be received: {error}"));
-    tokio::spawn(stop_on(
-        listen(SignalKind::terminate())?,
-        listen(SignalKind::interrupt())?,
-        shutdown.clone(),
-    ));
+    stop_on_signals(shutdown.clone())?;
     let config = kube::Config::infer().await.map_err(|error| chain(&error))?;
     // Without a read timeout: a quiet watch is no error, and the controller bounds its own calls.
     let client = kube::Client::try_from(config).map_err(|error| chain(&error))?;
     tracing::info!(version = env!("CARGO_PKG_VERSION"), ?settings, "the operator starts");
     controller::run(client, settings, shutdown).await.map_err(|error| chain(&error))
+}
+
+/// Cancels the token on SIGTERM or SIGINT.
+pub(super) fn stop_on_signals(shutdown: CancellationToken) -> Result<(), String> {
+    let listen = |kind| signal(kind).map_err(|error| format!("signals can't be received: {error}"));
+    let (terminate, interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
+    tokio::spawn(stop_on(terminate, interrupt, shutdown));
+    Ok(())
 }
 
 /// The first signal lets what is under way finish, the second one does not.
@@ -126,16 +205,16 @@ async fn stop_on(mut terminate: Signal, mut interrupt: Signal, shutdown: Cancell
             _ = interrupt.recv() => {}
         }
         if last {
-            tracing::warn!("the operator was told to stop twice and ends at once");
+            tracing::warn!("told to stop twice, and ends at once");
             std::process::exit(1);
         }
-        tracing::info!("the operator stops");
+        tracing::info!("told to stop");
         shutdown.cancel();
     }
 }
 
 /// An error with those of its causes that it does not name itself.
-fn chain(error: &dyn Error) -> String {
+pub(super) fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

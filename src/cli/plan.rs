@@ -1,7 +1,7 @@
 //! `redrive plan`: what a RetryPipeline needs on its broker, and what differs from
 //! what is there. It reads; it never writes to a broker.
 
-mod broker;
+pub(super) mod broker;
 mod compare;
 mod cost;
 mod notes;
@@ -126,7 +126,7 @@ impl Settings {
         let target = match given(arguments.broker) {
             Some(uri) => {
                 let ca = given(arguments.ca);
-                let endpoint = broker::endpoint(&uri, given(password).as_deref(), ca.as_deref())?;
+                let endpoint = broker::endpoint(&uri, None, given(password).as_deref(), ca.as_deref())?;
                 Target::Broker(Box::new(endpoint))
             }
             None => Target::Empty(arguments.rabbitmq),

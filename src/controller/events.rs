@@ -12,12 +12,11 @@ use kube::{Api, Client, Resource, ResourceExt};
 use tokio::sync::Semaphore;
 
 use super::api_server::written;
-use crate::api::RetryPipeline;
 
 /// The longest note that the API server takes.
 const MAX_NOTE: usize = 1_000;
 
-/// One is written at a time: no pipeline's status is late because of the news about
+/// One is written at a time: no resource's status is late because of the news about
 /// others.
 const IN_FLIGHT: usize = 1;
 
@@ -45,11 +44,11 @@ impl Events {
         Self { client, instance, places: Semaphore::new(IN_FLIGHT) }
     }
 
-    /// Publishes an event about a pipeline. A failure is logged and forgotten:
+    /// Publishes an event about a resource. A failure is logged and forgotten:
     /// events are news, and the state is in the status.
     pub(crate) async fn publish(
         &self,
-        about: &RetryPipeline,
+        about: &impl Resource<DynamicType = ()>,
         kind: Kind,
         reason: &str,
         action: &str,

@@ -17,6 +17,7 @@ mod claims;
 pub mod dlq_replay;
 mod events;
 mod lane;
+mod patch_status;
 pub(crate) mod retry_pipeline;
 mod secrets;
 
@@ -41,6 +42,8 @@ use tokio_util::sync::CancellationToken;
 use crate::api::RetryPipeline;
 use crate::broker::AddressGuard;
 
+pub use dlq_replay::{AuditStream, ReplaySettings, RunnerKind};
+
 /// A pipeline as it is watched: one that can't be read does not stop the others.
 type Guarded = DeserializeGuard<RetryPipeline>;
 
@@ -61,6 +64,8 @@ pub struct Settings {
     pub poll_interval: Duration,
     /// How long a deletion waits for a broker or Secret that can't be reached.
     pub release_after: Duration,
+    /// How replays are run.
+    pub replays: ReplaySettings,
 }
 
 impl Default for Settings {
@@ -71,6 +76,7 @@ impl Default for Settings {
             allow_local_brokers: false,
             poll_interval: Duration::from_secs(60),
             release_after: Duration::from_secs(600),
+            replays: ReplaySettings::default(),
         }
     }
 }
@@ -87,6 +93,7 @@ pub(crate) struct Context {
     pub(crate) reported: retry_pipeline::Reported,
     pub(crate) last_written: retry_pipeline::LastWritten,
     pub(crate) store: Store<Guarded>,
+    pub(crate) replays: dlq_replay::Replays,
 }
 
 /// Why the operator can't start or go on.
@@ -130,12 +137,17 @@ pub async fn run(client: Client, settings: Settings, shutdown: CancellationToken
 
     let (triggers, due) = mpsc::channel(1_024);
     let writer = Writer::default();
-    let context = context(client, cluster, settings, (writer.as_reader(), triggers), &shutdown).await;
+    let guard = AddressGuard::new(settings.allow_local_brokers, api_server_addresses(&client).await);
+    let (replays, parts) = dlq_replay::parts(&client, &settings, guard.clone());
+    let watched = Watched { store: writer.as_reader(), triggers, replays, guard };
+    let context = context(client, cluster, settings, watched, &shutdown);
     let (gone, deleted) = mpsc::channel(1_024);
     let mut farewell = tokio::spawn(say_farewell(deleted, context.clone()));
     tracing::info!(cluster = context.cluster, "the operator is running");
     let finished = async {
-        work(changes(api, writer, gone), due, &shutdown, context.clone()).await;
+        let pipelines = work(changes(api, writer, gone), due, &shutdown, context.clone());
+        let replays = dlq_replay::work(parts, &shutdown, context.clone());
+        futures::join!(pipelines, replays, settle(&shutdown, &context));
         context.lanes.finish().await;
         let _ = (&mut farewell).await;
     };
@@ -149,14 +161,28 @@ pub async fn run(client: Client, settings: Settings, shutdown: CancellationToken
     Ok(())
 }
 
-async fn context(
+/// What is watched, and what a look at it needs.
+struct Watched {
+    store: Store<Guarded>,
+    triggers: mpsc::Sender<ObjectRef<Guarded>>,
+    replays: dlq_replay::Replays,
+    guard: AddressGuard,
+}
+
+/// At the shutdown, has the workers of this process leave nothing unacknowledged.
+async fn settle(shutdown: &CancellationToken, context: &Context) {
+    shutdown.cancelled().await;
+    context.replays.finish().await;
+}
+
+fn context(
     client: Client,
     cluster: String,
     settings: Settings,
-    (store, triggers): (Store<Guarded>, mpsc::Sender<ObjectRef<Guarded>>),
+    watched: Watched,
     shutdown: &CancellationToken,
 ) -> Arc<Context> {
-    let guard = AddressGuard::new(settings.allow_local_brokers, api_server_addresses(&client).await);
+    let Watched { store, triggers, replays, guard } = watched;
     let tuning = lane::Tuning { poll_interval: settings.poll_interval, shutdown: shutdown.clone() };
     let secrets = Arc::new(secrets::Secrets::new(client.clone(), settings.poll_interval));
     let surroundings = lane::Surroundings {
@@ -176,6 +202,7 @@ async fn context(
         reported: retry_pipeline::Reported::default(),
         last_written: retry_pipeline::LastWritten::default(),
         settings,
+        replays,
     })
 }
 
@@ -260,7 +287,7 @@ async fn cluster_id(client: &Client) -> Result<String, Error> {
 }
 
 /// Where the API server is, so that no Secret can point us at it.
-async fn api_server_addresses(client: &Client) -> Vec<IpAddr> {
+pub(crate) async fn api_server_addresses(client: &Client) -> Vec<IpAddr> {
     let services: Api<k8s_openapi::api::core::v1::Service> = Api::namespaced(client.clone(), "default");
     let service = tokio::time::timeout(API_TIMEOUT, services.get_opt("kubernetes")).await;
     let Ok(Ok(Some(service))) = service else { return Vec::new() };

@@ -20,12 +20,41 @@ pub struct DlqReplayStatus {
     /// What it would do, made before approval is asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<ReplayPlan>,
+    /// Why it may move messages, and how many; set in the moment in which it starts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub admission: Option<Admission>,
     /// How far it has come. Written by the worker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<ReplayProgress>,
     /// How it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<ReplaySummary>,
+}
+
+/// Why a replay may move messages, and how many.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Admission {
+    /// Approval, Budget or NotRequired.
+    pub by: AdmittedBy,
+    /// The most messages that may move; no limit without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub max_messages: Option<i64>,
+    /// When it was let through.
+    #[schemars(schema_with = "schema::moment")]
+    pub time: Time,
+}
+
+/// What lets a replay through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum AdmittedBy {
+    /// A second person's consent.
+    Approval,
+    /// It fits into the messages that may move without approval within 24 hours.
+    Budget,
+    /// The pipeline asks for no approval.
+    NotRequired,
 }
 
 /// What a replay would do.
@@ -156,6 +185,20 @@ pub struct Fence {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReplayProgress {
+    /// Running, Paused or Canary; the last one once it has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<ProgressState>,
+    /// Why it is paused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1_024))]
+    pub message: Option<String>,
+    /// When the worker began to read; the deadline counts from then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::moment")]
+    pub started: Option<Time>,
+    /// How it ended, as the worker says; it never starts again from then on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<ProgressOutcome>,
     /// Where it stops reading.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fence: Option<Fence>,
@@ -187,6 +230,13 @@ pub struct ReplayProgress {
     pub skipped: i64,
     /// Messages that may have been published twice.
     pub duplicates_possible: i64,
+    /// Messages beyond the fence that may have moved with a batch under way at a crash.
+    pub beyond_fence: i64,
+    /// The most messages that may have moved since without being counted; what a worker that
+    /// goes on must know.
+    pub under_way: i64,
+    /// The most of these that may have been published without being settled.
+    pub in_flight: i64,
     /// Messages per second at present, with one decimal, such as "19.8".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
@@ -198,6 +248,32 @@ pub struct ReplayProgress {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::moment")]
     pub last_checkpoint: Option<Time>,
+}
+
+/// What a worker does at present.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum ProgressState {
+    /// Messages move.
+    Running,
+    /// Nothing moves for now.
+    Paused,
+    /// A few messages test whether the failures are over.
+    Canary,
+}
+
+/// How a worker's run ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ProgressOutcome {
+    /// The reason that the condition Succeeded gets.
+    #[schemars(length(max = 64))]
+    pub result: String,
+    /// What happened, in one sentence.
+    #[schemars(length(max = 1_024))]
+    pub message: String,
+    /// When it ended.
+    #[schemars(schema_with = "schema::moment")]
+    pub finished: Time,
 }
 
 /// How a replay ended.

@@ -14,6 +14,7 @@ pub mod convert;
 mod counting;
 mod driver;
 pub mod examine;
+pub mod exclusive;
 mod judging;
 mod lock;
 mod opening;

@@ -11,8 +11,14 @@ use crate::broker::{AddressGuard, BrokerError, Endpoint, EndpointError, Manageme
 use crate::cli::manifest::Manifest;
 use crate::topology::observed::Observed;
 
-/// Reads `--broker`. No message repeats the URI, which may hold a password.
-pub(super) fn endpoint(uri: &str, password: Option<&str>, ca: Option<&str>) -> Result<Endpoint, String> {
+/// Reads `--broker`, and `--amqp` where there is one. No message repeats the URI, which may hold a
+/// password.
+pub(in crate::cli) fn endpoint(
+    uri: &str,
+    amqp: Option<&str>,
+    password: Option<&str>,
+    ca: Option<&str>,
+) -> Result<Endpoint, String> {
     let with_scheme = if uri.contains("://") { uri.to_owned() } else { format!("http://{uri}") };
     let mut url = Url::parse(&with_scheme)
         .map_err(|_| "--broker is not a URL: write one such as http://USER@HOST:15672".to_owned())?;
@@ -33,6 +39,7 @@ pub(super) fn endpoint(uri: &str, password: Option<&str>, ca: Option<&str>) -> R
         .transpose()?;
     let parts = Parts {
         uri: url.as_str(),
+        amqp_uri: amqp,
         username: &user,
         password: &password,
         ca: ca.as_deref(),
@@ -48,6 +55,7 @@ fn explain(error: &EndpointError) -> String {
         EndpointError::Invalid { key, problem, advice } => (*key, *problem, *advice),
     };
     let place = match key {
+        "amqpUri" => "--amqp",
         "ca.crt" => "--ca",
         "username" => "the user in --broker",
         "password" => "the password",

@@ -208,14 +208,26 @@ pub(super) fn explain_lane(cause: &Cause) -> (PipelineReason, String) {
 
 /// Replaces a condition; its transition time moves only with its status.
 pub(super) fn set(conditions: &mut Vec<Condition>, verdict: Verdict, generation: Option<i64>) {
-    let type_ = verdict.condition.as_str();
+    let Verdict { condition, status, reason, message } = verdict;
+    put(conditions, condition.as_str(), status, reason.as_str(), message, generation);
+}
+
+/// As [`set`], with the words of any kind of resource.
+pub(crate) fn put(
+    conditions: &mut Vec<Condition>,
+    type_: &str,
+    status: &str,
+    reason: &str,
+    message: String,
+    generation: Option<i64>,
+) {
     let before = conditions.iter().position(|condition| condition.type_ == type_);
-    let since = before.map(|index| &conditions[index]).filter(|condition| condition.status == verdict.status);
+    let since = before.map(|index| &conditions[index]).filter(|condition| condition.status == status);
     let condition = Condition {
         type_: type_.to_owned(),
-        status: verdict.status.to_owned(),
-        reason: verdict.reason.as_str().to_owned(),
-        message: verdict.message,
+        status: status.to_owned(),
+        reason: reason.to_owned(),
+        message,
         observed_generation: generation,
         last_transition_time: since.map_or_else(now, |condition| condition.last_transition_time.clone()),
     };
@@ -226,7 +238,7 @@ pub(super) fn set(conditions: &mut Vec<Condition>, verdict: Verdict, generation:
 }
 
 /// The time in whole seconds, as Kubernetes keeps it.
-pub(super) fn now() -> Time {
+pub(crate) fn now() -> Time {
     let now = Timestamp::now();
     Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
 }
@@ -241,7 +253,7 @@ fn listed(texts: Vec<String>) -> String {
 }
 
 /// Cut at a character's end, with a sign that it was cut.
-pub(super) fn shortened(mut text: String) -> String {
+pub(crate) fn shortened(mut text: String) -> String {
     if text.len() > MAX_MESSAGE {
         let mut end = MAX_MESSAGE - '…'.len_utf8();
         while !text.is_char_boundary(end) {

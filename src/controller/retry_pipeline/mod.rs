@@ -2,7 +2,7 @@
 //! observe, diff and apply, and update status.
 
 mod cleanup;
-mod conditions;
+pub(crate) mod conditions;
 mod dereference;
 mod finalizer;
 mod freshness;
@@ -26,7 +26,7 @@ use crate::topology::spec::Identity;
 use crate::topology::validate::{Problem, validate};
 
 pub(crate) use cleanup::{deleted, is_about_to_delete};
-pub(crate) use dereference::secret_key;
+pub(crate) use dereference::{Error as DereferenceError, secret_key};
 pub(crate) use freshness::LastWritten;
 pub(crate) use report::Reported;
 

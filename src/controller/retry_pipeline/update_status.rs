@@ -3,9 +3,8 @@
 #[cfg(test)]
 mod size;
 
-use kube::api::{Patch, PatchParams};
-use kube::{Api, Client, ResourceExt};
-use serde_json::{Value, json};
+use kube::{Client, ResourceExt};
+use serde_json::json;
 
 use super::conditions::{self, Verdict};
 use super::inventory;
@@ -14,8 +13,9 @@ use crate::api::{
     EffectiveDeadLetter, EffectiveReplayPolicy, PolicySettings, QueueDepth, QueueRole, QueueType, RetryMode,
     RetryPipeline, RetryPipelineStatus, Settings, TargetKind,
 };
-use crate::controller::api_server::{WriteError, written};
+use crate::controller::api_server::WriteError;
 use crate::controller::lane::{Finding, Maintain, Maintained};
+use crate::controller::patch_status::{self, patch_status, set};
 use crate::topology::desired::{DEFAULT_DELIVERY_LIMIT, QueueRole as TopologyRole};
 use crate::topology::model::{Arg, Queue};
 use crate::topology::ownership::Inventory;
@@ -77,18 +77,11 @@ pub(super) async fn write(
     if !differs(object, next) {
         return Ok(None);
     }
-    let before = as_map(object.status.as_ref().unwrap_or(&RetryPipelineStatus::default()));
-    let after = as_map(next);
-    let ours = |key: &&String| !OF_REPLAYS.contains(&key.as_str());
-    let gone = before.keys().filter(ours).filter(|key| !after.contains_key(*key));
-    let changed = after.iter().filter(|(key, value)| ours(key) && before.get(*key) != Some(*value));
-    let steps = gone
-        .map(|key| json!({"op": "remove", "path": format!("/status/{key}")}))
-        .chain(changed.map(|(key, value)| set(key, value)))
-        .collect();
+    let before = object.status.clone().unwrap_or_default();
+    let steps = patch_status::steps(&before, next, &OF_REPLAYS);
     // What exists was recorded as intended before.
     let exists = object.status.is_some() || !next.inventory.is_empty();
-    patch_status(client, object, steps, exists).await.map(Some)
+    patch_status(client, object, object.status.is_some(), steps, exists).await.map(Some)
 }
 
 /// Records what is about to be declared, before the first write on the broker.
@@ -98,59 +91,11 @@ pub(crate) async fn record_inventory(
     inventory: &Inventory,
 ) -> Result<(), String> {
     let steps = vec![set("inventory", &json!(inventory::write(inventory)))];
-    patch_status(client, object, steps, object.status.is_some())
+    let has_status = object.status.is_some();
+    patch_status(client, object, has_status, steps, has_status)
         .await
         .map(|_| ())
         .map_err(|error| format!("the inventory can't be recorded: {error}"))
-}
-
-/// Replaces one value whole: merged into what is there, an optional part of it would never go.
-fn set(key: &str, value: &Value) -> Value {
-    json!({"op": "add", "path": format!("/status/{key}"), "value": value})
-}
-
-/// Carries out the steps of a JSON patch below the status of this resource and of no other.
-/// `exists` is a guess whether there is a status, for a resource that was seen without one.
-async fn patch_status(
-    client: &Client,
-    object: &RetryPipeline,
-    steps: Vec<Value>,
-    exists: bool,
-) -> Result<RetryPipeline, WriteError> {
-    match try_patch(client, object, &steps, exists).await {
-        Err(WriteError::Conflict) if object.status.is_none() => {
-            try_patch(client, object, &steps, !exists).await
-        }
-        result => result,
-    }
-}
-
-async fn try_patch(
-    client: &Client,
-    object: &RetryPipeline,
-    steps: &[Value],
-    exists: bool,
-) -> Result<RetryPipeline, WriteError> {
-    let test = |path: &str, value: Value| json!({"op": "test", "path": path, "value": value});
-    // So that a recreated resource never gets the old one's status. In a merge patch of a
-    // status the API server passes over the UID.
-    let mut patch = vec![test("/metadata/uid", json!(object.metadata.uid))];
-    if !exists {
-        patch.extend([test("/status", Value::Null), json!({"op": "add", "path": "/status", "value": {}})]);
-    }
-    patch.extend_from_slice(steps);
-    let patch = serde_json::from_value(Value::Array(patch))
-        .map_err(|error| WriteError::Refused(Box::new(kube::Error::SerdeError(error))))?;
-    let api: Api<RetryPipeline> = Api::namespaced(client.clone(), &object.namespace().unwrap_or_default());
-    let patch = Patch::Json::<()>(patch);
-    written(api.patch_status(&object.name_any(), &PatchParams::default(), &patch)).await
-}
-
-fn as_map(status: &RetryPipelineStatus) -> serde_json::Map<String, Value> {
-    match serde_json::to_value(status) {
-        Ok(Value::Object(map)) => map,
-        _ => serde_json::Map::new(),
-    }
 }
 
 fn effective(object: &RetryPipeline, pipeline: &Pipeline) -> Effective {

@@ -202,6 +202,11 @@ impl Broker {
         .await
     }
 
+    /// A queue with its counts, which the broker brings up to date every few seconds.
+    pub(crate) async fn totals(&self, vhost: &str, queue: &str) -> Value {
+        self.call_with(Method::GET, &["queues", vhost, queue], "", Value::Null).await.1
+    }
+
     /// Takes all messages out of a queue.
     pub(crate) async fn purge(&self, vhost: &str, queue: &str) {
         self.delete(&["queues", vhost, queue, "contents"]).await;

@@ -6,6 +6,7 @@ pub(crate) mod broker;
 #[path = "../../support/kubernetes.rs"]
 pub(crate) mod kubernetes;
 pub(crate) mod proxy;
+pub(crate) mod replays;
 pub(crate) mod tcp;
 pub(crate) mod tls;
 pub(crate) mod world;

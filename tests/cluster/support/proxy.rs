@@ -2,7 +2,7 @@
 //! records every request, and answers or fails as a test tells it to.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kube::client::ConfigExt;
 use reqwest::header::HeaderMap;
@@ -21,6 +21,8 @@ pub(crate) struct Request {
     /// Whether it is for the API server, and not for the broker.
     pub(crate) to_kubernetes: bool,
     pub(crate) body: String,
+    /// When it came.
+    pub(crate) at: Instant,
     /// How many writes came before this one, whomever they were for.
     pub(crate) writes_before: usize,
     /// The status of the answer, once there is one.
@@ -289,7 +291,8 @@ fn parse(incoming: &Incoming, upstream: &Upstream, seen: &[Request]) -> Request 
     let path = words.next().unwrap_or_default().to_owned();
     let writes_before = seen.iter().filter(|request| request.is_write()).count();
     let body = String::from_utf8_lossy(&incoming.body).into_owned();
-    Request { method, path, to_kubernetes: upstream.is_kubernetes, body, writes_before, answer: None }
+    let at = Instant::now();
+    Request { method, path, to_kubernetes: upstream.is_kubernetes, body, at, writes_before, answer: None }
 }
 
 /// The answer, or `None` where there is nobody to give one.

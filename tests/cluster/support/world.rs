@@ -321,6 +321,12 @@ impl World {
                 let _ = self.pipelines().patch(&pipeline.name_any(), &PatchParams::default(), &patch).await;
             }
         }
+        if let Ok(left) = self.replays().list(&ListParams::default()).await {
+            for replay in left {
+                let patch = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+                let _ = self.replays().patch(&replay.name_any(), &PatchParams::default(), &patch).await;
+            }
+        }
         let namespaces = Api::<Namespace>::all(self.client.clone());
         let _ = namespaces.delete(&self.namespace, &DeleteParams::default()).await;
         for path in [["vhosts", &self.vhost], ["users", &self.namespace]] {

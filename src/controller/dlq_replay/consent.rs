@@ -1,0 +1,74 @@
+//! What a replay needs from around it: its pipeline, the way to the broker and to the audit
+//! stream, and whether an approval can be believed.
+
+use std::sync::Arc;
+
+use kube::{Api, ResourceExt};
+
+use super::Trouble;
+use super::verifiability::{self, Verdict};
+use crate::api::{DlqReplay, RetryPipeline};
+use crate::broker::Endpoint;
+use crate::controller::Context;
+use crate::controller::api_server::{WriteError, written};
+use crate::controller::retry_pipeline::{DereferenceError, secret_key};
+use crate::runner::audit::Stream;
+
+/// The pipeline of a replay as the API server has it now; nothing where there is none.
+pub(super) async fn pipeline(
+    object: &DlqReplay,
+    context: &Context,
+) -> Result<Option<RetryPipeline>, WriteError> {
+    let namespace = object.namespace().unwrap_or_default();
+    let api: Api<RetryPipeline> = Api::namespaced(context.client.clone(), &namespace);
+    written(api.get_opt(&object.spec.pipeline_ref.name)).await
+}
+
+/// The endpoint for a replay of this pipeline: with the user for replays, where there is one.
+pub(super) async fn endpoint_of(
+    pipeline: &RetryPipeline,
+    context: &Context,
+) -> Result<Arc<Endpoint>, DereferenceError> {
+    let own = pipeline.spec.replay_policy.as_ref().and_then(|policy| policy.secret_ref.as_ref());
+    let key = match own {
+        Some(secret) => (pipeline.namespace().unwrap_or_default(), secret.name.clone()),
+        None => secret_key(pipeline).ok_or(DereferenceError::ClusterRef)?,
+    };
+    Ok(context.secrets.endpoint(&key).await?)
+}
+
+/// The endpoint of a replay; nothing where its pipeline is gone.
+pub(super) async fn endpoint(
+    object: &DlqReplay,
+    context: &Context,
+) -> Result<Option<Arc<Endpoint>>, Trouble> {
+    match pipeline(object, context).await? {
+        Some(pipeline) => Ok(Some(endpoint_of(&pipeline, context).await?)),
+        None => Ok(None),
+    }
+}
+
+/// The audit stream, where the operator has one.
+pub(super) async fn stream(context: &Context) -> Result<Option<Stream>, Trouble> {
+    let replays = &context.replays;
+    let Some(audit) = &replays.settings.audit else { return Ok(None) };
+    let key = (replays.namespace.clone(), audit.secret.clone());
+    let endpoint = context.secrets.endpoint(&key).await.map_err(DereferenceError::from)?;
+    Ok(Some(Stream { endpoint, vhost: audit.vhost.clone() }))
+}
+
+/// Why an approval of this replay can't be believed; nothing where it can.
+pub(super) async fn unverifiable(object: &DlqReplay, context: &Context) -> Result<Option<String>, Trouble> {
+    if context.replays.settings.allow_unverified_approval {
+        return Ok(None);
+    }
+    let since = match verifiability::verify(&context.client).await? {
+        verdict @ Verdict::Unverified(_) => return Ok(Some(verdict.to_string())),
+        Verdict::Verified { since } => since,
+    };
+    let older = since.zip(object.creation_timestamp()).is_some_and(|(since, created)| created < since);
+    Ok(older.then(|| {
+        "it was created before the admission policies were, so nobody can tell who asked: create it again"
+            .to_owned()
+    }))
+}

@@ -1,0 +1,253 @@
+//! What a worker is told while it runs: live edits of the replay, and what its pipeline allows.
+//! Pure.
+
+use crate::api::conditions::ReplayReason;
+use crate::api::{AdmittedBy, AuditLevel, DlqReplay, ReplayTo, RetryPipeline, TargetKind};
+use crate::broker::replay::Orders;
+use crate::replay::run::{Guard, Pace};
+
+/// What a worker is told.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Directive {
+    /// Go on like this.
+    Go(Orders),
+    /// Go on as before: the newest edit can't be carried out, and why.
+    Keep(String),
+    /// End for good.
+    End(Verdict),
+}
+
+/// An end that was ordered: the reason that the condition gets, and why in a sentence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Verdict {
+    pub(crate) reason: ReplayReason,
+    pub(crate) why: String,
+}
+
+/// Where a replay may move messages to, unless its pipeline says otherwise.
+const DEFAULT_TARGETS: [TargetKind; 3] =
+    [TargetKind::WorkQueue, TargetKind::Quarantine, TargetKind::ParkingLot];
+
+/// The most messages per second, unless the pipeline says otherwise.
+const DEFAULT_MAX_RATE: i32 = 100;
+
+/// What a worker is told by its replay and its pipeline as they are now; nothing stands for one
+/// that was deleted. `has_trail` says whether there is a durable audit trail.
+pub(crate) fn directive(
+    replay: Option<&DlqReplay>,
+    pipeline: Option<&RetryPipeline>,
+    has_trail: bool,
+) -> Directive {
+    let end = |reason, why: &str| Directive::End(Verdict { reason, why: why.to_owned() });
+    let replay = match replay {
+        Some(replay) if replay.metadata.deletion_timestamp.is_none() => replay,
+        _ => return end(ReplayReason::Cancelled, "the replay was deleted"),
+    };
+    if replay.spec.cancel {
+        return end(ReplayReason::Cancelled, "spec.cancel is true");
+    }
+    let pipeline = match pipeline {
+        Some(pipeline) if pipeline.metadata.deletion_timestamp.is_none() => pipeline,
+        _ => return end(ReplayReason::Stopped, "the pipeline was deleted"),
+    };
+    if let Some(why) = forbidden(replay, pipeline, has_trail) {
+        return end(ReplayReason::Stopped, why);
+    }
+    let hold = if replay.spec.suspend {
+        Some("spec.suspend is true")
+    } else if pipeline.spec.suspend {
+        Some("the pipeline is suspended")
+    } else {
+        None
+    };
+    match numbers(replay, pipeline) {
+        Ok((pace, guard)) => {
+            Directive::Go(Orders { pace, guard, hold: hold.map(str::to_owned), cancel: false })
+        }
+        // What nobody can carry out is no reason to end: it is put right, or cancelled.
+        Err(why) => Directive::Keep(why),
+    }
+}
+
+/// How fast it may go and when it stops: as it says, but never faster than its pipeline lets it.
+fn numbers(replay: &DlqReplay, pipeline: &RetryPipeline) -> Result<(Pace, Guard), String> {
+    let policy = pipeline.spec.replay_policy.clone().unwrap_or_default();
+    let most = policy.max_rate.unwrap_or(DEFAULT_MAX_RATE);
+    let mut spec = replay.spec.clone();
+    if let Some(pace) = &mut spec.pace {
+        pace.messages_per_second = pace.messages_per_second.map(|rate| rate.min(most));
+        let rate = pace.messages_per_second.unwrap_or(most);
+        pace.ramp.iter_mut().for_each(|ramp| ramp.from = ramp.from.min(rate));
+    }
+    match (spec.to_pace(&policy), spec.to_guard()) {
+        (Ok(pace), Ok(guard)) => Ok((pace, guard)),
+        (pace, guard) => {
+            let problems = pace.err().into_iter().chain(guard.err()).flatten();
+            Err(problems.map(|problem| problem.to_string()).collect::<Vec<_>>().join("; "))
+        }
+    }
+}
+
+/// What the pipeline does not allow any more.
+fn forbidden(replay: &DlqReplay, pipeline: &RetryPipeline, has_trail: bool) -> Option<&'static str> {
+    let policy = pipeline.spec.replay_policy.clone().unwrap_or_default();
+    let targets = policy.allowed_targets.clone().unwrap_or_else(|| DEFAULT_TARGETS.to_vec());
+    let to = replay.spec.to();
+    if !targets.contains(&to.kind()) {
+        return Some("the pipeline's replayPolicy.allowedTargets no longer lists its target");
+    }
+    if policy.audit == Some(AuditLevel::Required) && !has_trail {
+        return Some("the pipeline's replayPolicy.audit is Required now, and there is no audit stream");
+    }
+    let admission = replay.status.as_ref().and_then(|status| status.admission.as_ref());
+    let is_approved = admission.is_some_and(|admission| admission.by == AdmittedBy::Approval);
+    if is_approved {
+        return None;
+    }
+    if matches!(to, ReplayTo::Discard {}) {
+        return Some("it deletes messages, which takes an approval");
+    }
+    let free =
+        policy.messages_without_approval.or(policy.require_approval.then_some(i64::from(DEFAULT_BUDGET)))?;
+    let most = admission.and_then(|admission| admission.max_messages).unwrap_or(i64::MAX);
+    (most > free).then_some("the pipeline lets fewer messages move without approval than when it started")
+}
+
+/// Messages per 24 hours that need no approval where approval is required.
+const DEFAULT_BUDGET: i32 = 50;
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::replay::run::Canary;
+
+    fn replay(spec: Value, status: Value) -> DlqReplay {
+        let mut object = json!({
+            "apiVersion": "redrive.dev/v1alpha1", "kind": "DlqReplay", "metadata": {"name": "r"},
+            "spec": {"pipelineRef": {"name": "orders"}, "justification": "the fix is deployed"},
+            "status": status,
+        });
+        object["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+        serde_json::from_value(object).unwrap()
+    }
+
+    fn admitted(by: &str, most: i64) -> Value {
+        json!({"admission": {"by": by, "maxMessages": most, "time": "2026-01-01T00:00:00Z"}})
+    }
+
+    fn pipeline(policy: Value) -> RetryPipeline {
+        serde_json::from_value(json!({
+            "apiVersion": "redrive.dev/v1alpha1", "kind": "RetryPipeline", "metadata": {"name": "orders"},
+            "spec": {
+                "broker": {"secretRef": {"name": "s"}}, "source": {"queue": {"name": "q"}},
+                "replayPolicy": policy,
+            },
+        }))
+        .unwrap()
+    }
+
+    fn orders(replay: &DlqReplay, pipeline: &RetryPipeline) -> Orders {
+        match directive(Some(replay), Some(pipeline), false) {
+            Directive::Go(orders) => orders,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn end(replay: Option<&DlqReplay>, pipeline: Option<&RetryPipeline>) -> ReplayReason {
+        match directive(replay, pipeline, false) {
+            Directive::End(verdict) => verdict.reason,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_defaults_are_those_of_the_page() {
+        let orders = orders(&replay(json!({}), json!({})), &pipeline(json!({})));
+        let pace = &orders.pace;
+        assert_eq!((pace.per_second, pace.batch, pace.window, pace.pause), (10, 50, 500, Duration::ZERO));
+        let guard = &orders.guard;
+        assert_eq!((guard.stop_on_return_percent, guard.sample, guard.min_returns), (20, 50, 10));
+        assert_eq!(guard.canary, Canary { messages: 5, after: Duration::from_secs(300), tries: 3 });
+        assert!(guard.require_consumers && guard.pause_above_target_depth.is_none());
+        assert_eq!((guard.max_unroutable, orders.hold, orders.cancel), (1, None, false));
+    }
+
+    #[test]
+    fn no_replay_is_faster_than_its_pipeline_lets_it() {
+        let fast = replay(
+            json!({"pace": {"messagesPerSecond": 90, "ramp": {"from": 50, "every": "1s", "factor": 2}}}),
+            json!({}),
+        );
+        assert_eq!(orders(&fast, &pipeline(json!({}))).pace.per_second, 90);
+        let slow = orders(&fast, &pipeline(json!({"maxRate": 20}))).pace;
+        assert_eq!((slow.per_second, slow.ramp.unwrap().from), (20, 20));
+    }
+
+    #[test]
+    fn a_suspended_replay_or_pipeline_is_held_and_not_ended() {
+        let (plain, free) = (replay(json!({}), json!({})), pipeline(json!({})));
+        assert!(orders(&replay(json!({"suspend": true}), json!({})), &free).hold.is_some());
+        let mut suspended = free.clone();
+        suspended.spec.suspend = true;
+        assert!(orders(&plain, &suspended).hold.is_some());
+        assert_eq!(orders(&plain, &free).hold, None);
+    }
+
+    #[test]
+    fn a_cancel_and_a_deletion_end_it() {
+        let (plain, free) = (replay(json!({}), json!({})), pipeline(json!({})));
+        assert_eq!(
+            end(Some(&replay(json!({"cancel": true}), json!({}))), Some(&free)),
+            ReplayReason::Cancelled
+        );
+        assert_eq!(end(None, Some(&free)), ReplayReason::Cancelled);
+        assert_eq!(end(Some(&plain), None), ReplayReason::Stopped);
+        let mut deleted = plain.clone();
+        deleted.metadata.deletion_timestamp = Some(crate::controller::retry_pipeline::conditions::now());
+        assert_eq!(end(Some(&deleted), Some(&free)), ReplayReason::Cancelled);
+    }
+
+    #[test]
+    fn a_stricter_pipeline_ends_what_it_no_longer_allows() {
+        let budgeted = replay(json!({}), admitted("Budget", 40));
+        for policy in [
+            json!({"allowedTargets": ["ParkingLot"]}),
+            json!({"audit": "Required"}),
+            json!({"messagesWithoutApproval": 39}),
+            json!({"requireApproval": true, "messagesWithoutApproval": 0}),
+        ] {
+            assert_eq!(
+                end(Some(&budgeted), Some(&pipeline(policy.clone()))),
+                ReplayReason::Stopped,
+                "{policy}"
+            );
+        }
+        let required = pipeline(json!({"requireApproval": true, "messagesWithoutApproval": 40}));
+        assert_eq!(orders(&budgeted, &required).hold, None);
+        let approved = replay(json!({}), admitted("Approval", 9_000));
+        assert_eq!(orders(&approved, &required).hold, None);
+        let free =
+            replay(json!({}), json!({"admission": {"by": "NotRequired", "time": "2026-01-01T00:00:00Z"}}));
+        assert_eq!(end(Some(&free), Some(&required)), ReplayReason::Stopped);
+    }
+
+    #[test]
+    fn an_edit_that_can_not_be_carried_out_changes_nothing() {
+        let wrong = replay(json!({"guard": {"sample": 5, "minReturns": 6}}), json!({}));
+        let kept = directive(Some(&wrong), Some(&pipeline(json!({}))), false);
+        assert!(matches!(kept, Directive::Keep(why) if why.contains("guard.minReturns")));
+    }
+
+    #[test]
+    fn an_audit_trail_is_enough_for_a_pipeline_that_requires_one() {
+        let strict = pipeline(json!({"audit": "Required"}));
+        assert!(matches!(
+            directive(Some(&replay(json!({}), json!({}))), Some(&strict), true),
+            Directive::Go(_)
+        ));
+    }
+}

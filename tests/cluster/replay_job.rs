@@ -1,0 +1,143 @@
+//! A worker that really runs in a pod, on the development cluster's own node.
+
+use std::process::Command;
+
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{Pod, Secret, ServiceAccount};
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use kube::api::{EvictParams, ListParams, PostParams};
+use kube::{Api, ResourceExt};
+use redrive::controller::RunnerKind;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::support::replays::{DLQ, SOURCE, moved, phase_of};
+use crate::support::world::World;
+use crate::support::{eventually, variable};
+
+const IMAGE: &str = "localhost/redrive:dev";
+
+/// The broker's password in this test, which stands in no other text.
+const PASSWORD: &str = "geheim-7f3a91";
+
+/// The command of this build as an image on the node.
+fn make_image() {
+    let output = Command::new(variable("REDRIVE_DEV"))
+        .args(["image", env!("CARGO_BIN_EXE_redrive")])
+        .env("REDRIVE_DEV_NAME", variable("REDRIVE_DEV_NAME"))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+async fn create<K>(world: &World, object: Value)
+where
+    K: kube::Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>
+        + Clone
+        + serde::Serialize
+        + DeserializeOwned
+        + std::fmt::Debug,
+{
+    let object: K = serde_json::from_value(object).unwrap();
+    Api::<K>::namespaced(world.client.clone(), &world.namespace)
+        .create(&PostParams::default(), &object)
+        .await
+        .unwrap();
+}
+
+/// A worker's account, with no more rights than it needs; none of them on Secrets.
+async fn make_account(world: &World) {
+    let name = json!({"name": "redrive-replay-worker"});
+    create::<ServiceAccount>(world, json!({"metadata": name})).await;
+    let rules = json!([
+        {"apiGroups": ["redrive.dev"], "resources": ["dlqreplays", "retrypipelines"], "verbs": ["get", "watch"]},
+        {"apiGroups": ["redrive.dev"], "resources": ["dlqreplays/status"], "verbs": ["patch"]},
+        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update", "delete"]},
+    ]);
+    create::<Role>(world, json!({"metadata": name, "rules": rules})).await;
+    let binding = json!({
+        "metadata": name,
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "redrive-replay-worker"},
+        "subjects": [{"kind": "ServiceAccount", "name": "redrive-replay-worker", "namespace": world.namespace}],
+    });
+    create::<RoleBinding>(world, binding).await;
+}
+
+/// The pod that works at present.
+async fn running_pod(world: &World, not: Option<&str>) -> Pod {
+    let pods: Api<Pod> = Api::namespaced(world.client.clone(), &world.namespace);
+    eventually("a pod runs", async || {
+        let found = pods.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
+        let phase =
+            |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default();
+        let seen: Vec<String> =
+            found.iter().map(|pod| format!("{} {}", pod.name_any(), phase(pod))).collect();
+        let it =
+            found.into_iter().find(|pod| phase(pod) == "Running" && Some(pod.name_any().as_str()) != not);
+        it.ok_or_else(|| format!("{seen:?}"))
+    })
+    .await
+}
+
+/// Nothing that is secret is in a pod's description, and it runs with no rights on the node.
+fn check_pod(pod: &Pod) {
+    let spec = serde_json::to_value(&pod.spec).unwrap();
+    assert!(!spec.to_string().contains(&PASSWORD), "{spec}");
+    let container = &spec["containers"][0];
+    assert!(container["env"].is_null() && container["envFrom"].is_null(), "{container}");
+    assert_eq!(spec["securityContext"]["runAsNonRoot"], true);
+    let security = &container["securityContext"];
+    assert_eq!(security["readOnlyRootFilesystem"], true);
+    assert_eq!(security["allowPrivilegeEscalation"], false);
+    assert_eq!(security["capabilities"]["drop"], json!(["ALL"]));
+}
+
+#[tokio::test]
+async fn a_worker_in_a_pod_that_is_evicted_is_followed_by_one_that_goes_on() {
+    make_image();
+    let mut world = World::for_replays("rj-pod").await;
+    make_account(&world).await;
+    world.as_user(PASSWORD, "administrator", ".*").await;
+    let replays = &mut world.settings.replays;
+    replays.runner = RunnerKind::Job;
+    replays.image = IMAGE.to_owned();
+    replays.host_network = true;
+    world.start();
+    world.create_ready("orders", json!({})).await;
+    world.broker.fill(&world.vhost, DLQ, 60).await;
+    world.replay("r", json!({"pace": {"messagesPerSecond": 4, "batch": 4, "window": 4}})).await;
+    let first = running_pod(&world, None).await;
+    check_pod(&first);
+    world.until_replay("r", "has moved something", |replay| moved(replay) >= 8).await;
+    let pods: Api<Pod> = Api::namespaced(world.client.clone(), &world.namespace);
+    pods.evict(&first.name_any(), &EvictParams::default()).await.unwrap();
+    running_pod(&world, Some(&first.name_any())).await;
+    let replay = world.until_phase("r", "Completed").await;
+    let summary = replay.status.unwrap().summary.unwrap();
+    assert_eq!((summary.replayed, summary.duplicates_possible), (60, 0), "{summary:?}");
+    world.until_messages(&[(DLQ, 0), (SOURCE, 60)]).await;
+    // What was made for the run goes with it.
+    let jobs: Api<Job> = Api::namespaced(world.client.clone(), &world.namespace);
+    let secrets: Api<Secret> = Api::namespaced(world.client.clone(), &world.namespace);
+    eventually("Job, pods and Secret of the run are gone", async || {
+        let jobs: Vec<_> =
+            jobs.list(&ListParams::default()).await.unwrap().iter().map(Job::name_any).collect();
+        let pods: Vec<_> =
+            pods.list(&ListParams::default()).await.unwrap().iter().map(Pod::name_any).collect();
+        let secrets = secrets.list(&ListParams::default()).await.unwrap();
+        let secrets: Vec<_> =
+            secrets.iter().map(Secret::name_any).filter(|name| name.starts_with("redrive-replay-")).collect();
+        if jobs.is_empty() && pods.is_empty() && secrets.is_empty() {
+            return Ok(());
+        }
+        Err(format!("{jobs:?} {pods:?} {secrets:?}"))
+    })
+    .await;
+    // Whatever restarts, it does not.
+    world.stop().await;
+    world.start();
+    world.looked_at(2).await;
+    assert!(jobs.list(&ListParams::default()).await.unwrap().items.is_empty());
+    assert_eq!(phase_of(&world.replays().get("r").await.unwrap()), "Completed");
+    world.leave().await;
+}

@@ -39,6 +39,7 @@ enum Told {
     /// Of a session that may be gone by now.
     OfSession(u32, Event),
     Kept(Event),
+    Recorded(Order, Vec<Tag>, Result<(), String>),
 }
 
 pub(super) struct Driver<R> {
@@ -186,6 +187,13 @@ impl<R: Journal> Driver<R> {
                 self.keep_next();
                 self.tell(event);
             }
+            Told::Recorded(order, tags, Ok(())) => {
+                for tag in tags {
+                    self.contents.remove(&tag);
+                }
+                self.tell(Event::Recorded(order));
+            }
+            Told::Recorded(order, _, Err(why)) => self.tell(Event::RecordFailed(order, why)),
         }
     }
 
@@ -283,7 +291,7 @@ impl<R: Journal> Driver<R> {
             }
             Command::Cancel => self.read(reader::Order::Cancel),
             Command::Publish(tag) => self.publish(tag),
-            Command::Record(order, tags) => self.record(order, &tags),
+            Command::Record(order, tags) => self.record(order, tags),
             Command::Forget(tag) => drop(self.contents.remove(&tag)),
             Command::Ack { channel, number, multiple } => {
                 if let Some(session) = &self.session {
@@ -332,27 +340,18 @@ impl<R: Journal> Driver<R> {
         }
     }
 
-    fn record(&mut self, order: Order, tags: &[Tag]) {
+    fn record(&mut self, order: Order, tags: Vec<Tag>) {
         if !self.journal.keeps_records() {
-            for tag in tags {
-                self.contents.remove(tag);
-            }
-            self.answers.push(std::future::ready(Told::Event(Event::Recorded(order))).boxed());
+            self.answers.push(std::future::ready(Told::Recorded(order, tags, Ok(()))).boxed());
             return;
         }
         let time = u64::try_from(self.clock.now().as_millis()).unwrap_or(u64::MAX);
+        // Kept until they are recorded: a record that failed is tried again.
         let entries: Vec<Entry> =
             tags.iter().filter_map(|tag| Some(entry(self.contents.get(tag)?, time))).collect();
         let journal = Arc::clone(&self.journal);
-        self.answers.push(
-            async move {
-                Told::Event(match journal.record(entries).await {
-                    Ok(()) => Event::Recorded(order),
-                    Err(why) => Event::RecordFailed(order, why),
-                })
-            }
-            .boxed(),
-        );
+        let record = async move { Told::Recorded(order, tags, journal.record(entries).await) };
+        self.answers.push(record.boxed());
     }
 
     fn flush(&mut self, order: Order) {

@@ -9,6 +9,7 @@ use clap::builder::FalseyValueParser;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{Directive, LevelFilter};
 
 use super::{Outcome, fail};
 use crate::api::Duration;
@@ -161,7 +162,13 @@ impl Arguments {
 /// Runs the operator until SIGTERM or SIGINT.
 pub(super) fn run(arguments: Arguments) -> Outcome {
     let settings = arguments.settings();
-    let lines = tracing_subscriber::fmt().with_env_filter(arguments.log).with_writer(std::io::stderr);
+    // Whatever is asked for: there the AMQP client logs returned messages with their bodies.
+    let silent = Directive::from(LevelFilter::OFF);
+    let log = match "lapin::returned_messages=off".parse() {
+        Ok(quiet) => arguments.log.add_directive(quiet),
+        Err(_) => arguments.log.add_directive(silent),
+    };
+    let lines = tracing_subscriber::fmt().with_env_filter(log).with_writer(std::io::stderr);
     match arguments.log_format {
         LogFormat::Text => lines.init(),
         LogFormat::Json => lines.json().flatten_event(true).init(),

@@ -157,12 +157,7 @@ impl Broker {
     /// Does what the engine says, and checks what must hold at that moment.
     pub(crate) fn obey(&mut self, commands: Vec<Command>) {
         for command in commands {
-            let returns = matches!(command, Command::Return { .. });
-            if returns && !self.returning && !self.returned.is_empty() {
-                assert!(self.lost, "returned behind what was returned before");
-                self.disordered = true;
-            }
-            self.returning = returns;
+            self.check_returns(&command);
             match command {
                 Command::Open { .. } => {
                     assert!(self.unacked.is_empty(), "opened with messages unacknowledged");
@@ -217,6 +212,15 @@ impl Broker {
             let open = flying + self.acks.len();
             self.most_flying = self.most_flying.max(open as u64);
         }
+    }
+
+    fn check_returns(&mut self, command: &Command) {
+        let returns = matches!(command, Command::Return { .. });
+        if returns && !self.returning && !self.returned.is_empty() {
+            assert!(self.lost, "returned behind what was returned before");
+            self.disordered = true;
+        }
+        self.returning = returns;
     }
 
     fn ack(&mut self, channel: u16, number: u64, multiple: bool) {

@@ -15,6 +15,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use super::clock::Clock;
 use super::judging::{Content, Judged, Said};
 use super::opening::Opening;
 use super::publisher::Published;
@@ -61,28 +62,6 @@ pub(super) struct Driver<R> {
     /// When the next report is due, since something happened.
     report_at: Option<Instant>,
     ended: Option<Ended>,
-}
-
-/// A wall clock that never goes back: it is asked once, and counts from there.
-#[derive(Clone, Copy)]
-pub(super) struct Clock {
-    began: Duration,
-    at: Instant,
-}
-
-impl Clock {
-    pub(super) fn start() -> Self {
-        let began = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        Self { began: began.unwrap_or_default(), at: Instant::now() }
-    }
-
-    pub(super) fn now(&self) -> Duration {
-        self.began + self.at.elapsed()
-    }
-
-    fn instant(&self, moment: Duration) -> Instant {
-        self.at + moment.saturating_sub(self.began)
-    }
 }
 
 /// Everything that wakes the loop.

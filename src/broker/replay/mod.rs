@@ -9,6 +9,7 @@
 //! channels; what the broker may send is bounded by the prefetch, and what is kept of a
 //! message that stays is one byte or two.
 
+mod clock;
 mod confirms;
 pub mod convert;
 mod counting;
@@ -28,7 +29,8 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use self::driver::{Clock, Driver, Inputs};
+use self::clock::Clock;
+use self::driver::{Driver, Inputs};
 use self::opening::Opening;
 use self::session::{Lines, Plan};
 use super::{AddressGuard, BrokerError, Endpoint};

@@ -8,6 +8,7 @@ use super::event::{Command, Order, Tag, millis};
 use super::ledger::{Acked, State};
 use super::pass::Reading;
 use super::phase::Next;
+use super::retry::Retry;
 use super::{Engine, PATIENCE};
 use crate::replay::outcome::Outcome;
 
@@ -15,31 +16,6 @@ use crate::replay::outcome::Outcome;
 const FLUSH_AFTER: Duration = Duration::from_millis(5);
 /// Checkpoints come no faster.
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(1);
-/// The first wait after something failed that is tried again.
-const FIRST_WAIT: Duration = Duration::from_secs(1);
-/// The longest such wait.
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
-
-/// Something that is tried again, each time after twice the wait.
-#[derive(Debug, Default)]
-pub(super) struct Retry {
-    why: Option<String>,
-    at: Duration,
-    wait: Duration,
-}
-
-impl Retry {
-    fn fail(&mut self, why: String, now: Duration) {
-        self.wait = (self.wait * 2).clamp(FIRST_WAIT, LONGEST_WAIT);
-        self.at = now + self.wait;
-        self.why = Some(why);
-    }
-
-    fn succeed(&mut self) {
-        *self = Self::default();
-    }
-}
-
 /// A checkpoint that is being kept, and what it allows then.
 #[derive(Clone, Copy, Debug)]
 struct Checkpointing {

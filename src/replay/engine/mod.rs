@@ -22,6 +22,7 @@ mod ledger;
 mod look;
 mod pass;
 mod phase;
+mod retry;
 
 pub use event::{Command, Event, Order, Setup, Tag, TargetLook, Verdict};
 

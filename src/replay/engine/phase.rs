@@ -46,10 +46,10 @@ impl Engine {
         let Some(next) = self.demanded(now) else { return };
         match &mut self.phase {
             Phase::Moving => self.begin_settling(next, now),
-            Phase::Settling(before, _) | Phase::Returning(before, _) => {
-                if next != Next::Rest && !matches!(before, Next::End(_)) {
-                    *before = next;
-                }
+            Phase::Settling(before, _) | Phase::Returning(before, _)
+                if next != Next::Rest && !matches!(before, Next::End(_)) =>
+            {
+                *before = next;
             }
             Phase::Closed { .. } if next == Next::Rest => self.phase = Phase::Resting,
             Phase::Closed { .. } | Phase::Resting if next != Next::Rest => self.end(next),

@@ -82,7 +82,7 @@ async fn running_pod(world: &World, not: Option<&str>) -> Pod {
 /// Nothing that is secret is in a pod's description, and it runs with no rights on the node.
 fn check_pod(pod: &Pod) {
     let spec = serde_json::to_value(&pod.spec).unwrap();
-    assert!(!spec.to_string().contains(&PASSWORD), "{spec}");
+    assert!(!spec.to_string().contains(PASSWORD), "{spec}");
     let container = &spec["containers"][0];
     assert!(container["env"].is_null() && container["envFrom"].is_null(), "{container}");
     assert_eq!(spec["securityContext"]["runAsNonRoot"], true);

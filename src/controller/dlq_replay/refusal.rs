@@ -136,7 +136,11 @@ mod tests {
         assert!(text.contains("WorkQueue, Quarantine, ParkingLot and not Discard"), "{text}");
         assert!(text.contains("at most 100"), "{text}");
         assert_eq!(policy(&replay(json!({})), &orders(json!({}), "True"), false), None);
-        assert!(policy(&replay(json!({})), &orders(json!({"maxRate": 9}), "True"), false).is_some());
+        let slow = orders(json!({"maxRate": 9}), "True");
+        let ten = replay(json!({"pace": {"messagesPerSecond": 10}}));
+        assert!(policy(&ten, &slow, false).is_some());
+        // The rate that nobody named gives way to the pipeline's.
+        assert_eq!(policy(&replay(json!({})), &slow, false), None);
     }
 
     #[test]

@@ -151,10 +151,9 @@ fn print(records: &[Record]) -> Result<(), String> {
         lines.push(b'\n');
     }
     let mut out = std::io::stdout().lock();
-    match out.write_all(&lines).and_then(|()| out.flush()) {
+    if let Err(error) = out.write_all(&lines).and_then(|()| out.flush()) {
         // Nobody reads, and nobody asked for more than the best effort.
-        Err(error) => tracing::warn!(%error, "audit records can't be printed"),
-        Ok(()) => {}
+        tracing::warn!(%error, "audit records can't be printed");
     }
     Ok(())
 }

@@ -135,7 +135,7 @@ async fn stop_on(mut terminate: Signal, mut interrupt: Signal, shutdown: Cancell
 }
 
 /// An error with those of its causes that it does not name itself.
-fn chain(error: &dyn Error) -> String {
+pub(super) fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

@@ -72,8 +72,17 @@ pub async fn connect(
     }
 }
 
-/// How many messages of each queue are ready, exact and current, by passive declarations one
-/// after the other; `None` if there is no such queue.
+/// What a passive declaration tells of a queue, exact and current.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Declared {
+    /// Messages that are ready.
+    pub ready: u32,
+    /// Its consumers.
+    pub consumers: u32,
+}
+
+/// What each queue says to a passive declaration, one after the other; `None` if there is no
+/// such queue.
 ///
 /// It sees neither unacknowledged messages nor dead letters that wait for their next queue
 /// (API-05), so it proves nothing alone. One channel serves all; a queue that is missing or
@@ -81,49 +90,62 @@ pub async fn connect(
 ///
 /// The error of a queue is [`BrokerError::Forbidden`] where the user may not see it, or one
 /// of a connection; each may take 30 seconds.
-pub async fn ready_counts(
+pub async fn declared_all(
     connection: &Connection,
     endpoint: &Endpoint,
     vhost: &str,
     queues: Vec<String>,
-) -> Vec<(String, Result<Option<u32>, BrokerError>)> {
+) -> Vec<(String, Result<Option<Declared>, BrokerError>)> {
     let mut channel = None;
-    let mut counts = Vec::with_capacity(queues.len());
+    let mut answers = Vec::with_capacity(queues.len());
     for queue in queues {
-        let count = count_over(&mut channel, connection, endpoint, vhost, &queue).await;
-        counts.push((queue, count));
+        let answer = declared_over(&mut channel, connection, endpoint, vhost, &queue).await;
+        answers.push((queue, answer));
     }
     if let Some(channel) = channel
         && let Err(error) = channel.close(200, "OK".into()).await
     {
         tracing::debug!(%error, "the channel was closed already");
     }
-    counts
+    answers
 }
 
-/// As [`ready_counts`], of one queue.
+/// As [`declared_all`], of one queue.
 ///
 /// # Errors
 /// As there.
+pub async fn declared(
+    connection: &Connection,
+    endpoint: &Endpoint,
+    vhost: &str,
+    queue: &str,
+) -> Result<Option<Declared>, BrokerError> {
+    let mut answers = declared_all(connection, endpoint, vhost, vec![queue.to_owned()]).await;
+    answers.pop().map_or(Ok(None), |(_, answer)| answer)
+}
+
+/// How many messages of a queue are ready; `None` if there is no such queue.
+///
+/// # Errors
+/// As [`declared_all`].
 pub async fn ready_count(
     connection: &Connection,
     endpoint: &Endpoint,
     vhost: &str,
     queue: &str,
 ) -> Result<Option<u32>, BrokerError> {
-    let mut counts = ready_counts(connection, endpoint, vhost, vec![queue.to_owned()]).await;
-    counts.pop().map_or(Ok(None), |(_, count)| count)
+    Ok(declared(connection, endpoint, vhost, queue).await?.map(|declared| declared.ready))
 }
 
-/// One queue's count over the channel, which is opened where there is none and forgotten where
-/// it may have been closed.
-async fn count_over(
+/// One queue's answer over the channel, which is opened where there is none and forgotten
+/// where it may have been closed.
+async fn declared_over(
     channel: &mut Option<Channel>,
     connection: &Connection,
     endpoint: &Endpoint,
     vhost: &str,
     queue: &str,
-) -> Result<Option<u32>, BrokerError> {
+) -> Result<Option<Declared>, BrokerError> {
     // Too long for AMQP, so no queue has this name.
     let Ok(name) = ShortString::try_new(queue) else { return Ok(None) };
     let open = channel.take();
@@ -134,12 +156,13 @@ async fn count_over(
         };
         let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
         let found = open.queue_declare(name, options, FieldTable::default()).await?;
-        Ok::<_, lapin::Error>((open, found.message_count()))
+        let declared = Declared { ready: found.message_count(), consumers: found.consumer_count() };
+        Ok::<_, lapin::Error>((open, declared))
     };
     match timeout(REQUEST_TIMEOUT, ask).await {
-        Ok(Ok((open, count))) => {
+        Ok(Ok((open, declared))) => {
             *channel = Some(open);
-            Ok(Some(count))
+            Ok(Some(declared))
         }
         Ok(Err(error)) if reply(&error).is_some_and(|(code, _)| code == code::NOT_FOUND) => Ok(None),
         Ok(Err(error)) => Err(sort(endpoint, vhost, &format!("count queue {queue:?}"), error)),
@@ -189,12 +212,12 @@ fn build_connector(endpoint: &Endpoint) -> std::io::Result<RustlsConnector> {
     }
 }
 
-fn late(endpoint: &Endpoint) -> BrokerError {
+pub(super) fn late(endpoint: &Endpoint) -> BrokerError {
     BrokerError::Timeout { address: endpoint.amqp.to_string(), source: None }
 }
 
 /// The broker's reply code and sentence, where there is one.
-fn reply(error: &lapin::Error) -> Option<(u16, String)> {
+pub(super) fn reply(error: &lapin::Error) -> Option<(u16, String)> {
     match error.kind() {
         ErrorKind::ProtocolError(error) => Some((error.get_id(), bounded(error.get_message().as_str()))),
         _ => None,
@@ -202,7 +225,7 @@ fn reply(error: &lapin::Error) -> Option<(u16, String)> {
 }
 
 /// Sorts lapin's errors into the same classes as those of HTTP.
-fn sort(endpoint: &Endpoint, vhost: &str, verb: &str, error: lapin::Error) -> BrokerError {
+pub(super) fn sort(endpoint: &Endpoint, vhost: &str, verb: &str, error: lapin::Error) -> BrokerError {
     let address = endpoint.amqp.to_string();
     let username = endpoint.credentials.username.clone();
     let action = format!("{verb} in vhost {vhost:?}");

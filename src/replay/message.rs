@@ -121,6 +121,49 @@ impl Value {
             _ => None,
         }
     }
+
+    /// The value as a number of at least zero, where it is one.
+    pub fn as_count(&self) -> Option<u64> {
+        match self {
+            Self::U8(value) => Some((*value).into()),
+            Self::U16(value) => Some((*value).into()),
+            Self::U32(value) => Some((*value).into()),
+            Self::I8(value) => u64::try_from(*value).ok(),
+            Self::I16(value) => u64::try_from(*value).ok(),
+            Self::I32(value) => u64::try_from(*value).ok(),
+            Self::I64(value) => u64::try_from(*value).ok(),
+            _ => None,
+        }
+    }
+
+    /// The value as people write it: texts as they are, numbers in digits, `true` and
+    /// `false`, times in seconds since 1970. Nothing for bytes, lists, tables and void.
+    pub fn printed(&self) -> Option<String> {
+        match self {
+            Self::Short(_) | Self::Text(_) => self.as_text().map(str::to_owned),
+            Self::Bool(value) => Some(value.to_string()),
+            Self::I8(value) => Some(value.to_string()),
+            Self::U8(value) => Some(value.to_string()),
+            Self::I16(value) => Some(value.to_string()),
+            Self::U16(value) => Some(value.to_string()),
+            Self::I32(value) => Some(value.to_string()),
+            Self::U32(value) => Some(value.to_string()),
+            Self::I64(value) => Some(value.to_string()),
+            Self::F32(value) => Some(value.to_string()),
+            Self::F64(value) => Some(value.to_string()),
+            Self::Timestamp(seconds) => Some(seconds.to_string()),
+            Self::Decimal { scale, value } => Some(decimal(*scale, *value)),
+            Self::Array(_) | Self::Table(_) | Self::Bytes(_) | Self::Void => None,
+        }
+    }
+}
+
+/// All digits with the point before the last `scale` of them.
+fn decimal(scale: u8, value: u32) -> String {
+    let scale = usize::from(scale);
+    let digits = format!("{value:0>width$}", width = scale + 1);
+    let (whole, behind) = digits.split_at(digits.len() - scale);
+    if behind.is_empty() { digits } else { format!("{whole}.{behind}") }
 }
 
 impl From<&str> for Value {
@@ -133,5 +176,31 @@ impl Properties {
     /// The header of that name.
     pub fn header(&self, name: &str) -> Option<&Value> {
         self.headers.as_ref()?.get(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_print_as_people_write_them() {
+        let cases = [
+            (Value::Bool(true), Some("true")),
+            (Value::I8(-1), Some("-1")),
+            (Value::U32(42), Some("42")),
+            (Value::F64(1.5), Some("1.5")),
+            (Value::Decimal { scale: 3, value: 5 }, Some("0.005")),
+            (Value::Decimal { scale: 0, value: 5 }, Some("5")),
+            (Value::Timestamp(9), Some("9")),
+            (Value::from("a b"), Some("a b")),
+            (Value::Text(vec![0xFF]), None),
+            (Value::Bytes(vec![65]), None),
+            (Value::Array(Vec::new()), None),
+            (Value::Void, None),
+        ];
+        for (value, printed) in cases {
+            assert_eq!(value.printed().as_deref(), printed, "{value:?}");
+        }
     }
 }

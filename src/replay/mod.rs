@@ -11,6 +11,14 @@
 //!
 //! What it leaves out: AMQP, Kubernetes, time and chance.
 
+pub mod death;
+pub mod id;
+pub mod judge;
 pub mod message;
+pub mod origin;
 pub mod outcome;
+pub mod plan;
+pub mod rewrite;
 pub mod run;
+pub mod selection;
+pub mod size;

@@ -1,10 +1,12 @@
 //! `DlqReplay`: one audited, throttled run that moves dead letters.
 
 mod pace;
+mod run;
 mod select;
 mod status;
 
 pub use pace::*;
+pub use run::{ReplayRun, RunName};
 pub use select::*;
 pub use status::*;
 

@@ -3,12 +3,17 @@
 //! The pure `replay` decides, this module does: one connection reads, another publishes,
 //! since alarms block publishers only. Nothing reconnects by itself.
 
+pub mod convert;
+pub mod examine;
+pub mod preflight;
+
 use std::sync::Arc;
 
 use super::{AddressGuard, Endpoint};
+pub use crate::replay::judge::Judge;
 use crate::replay::message::Message;
 use crate::replay::outcome::{Activity, Checkpoint, Counts};
-use crate::replay::run::{Fate, Fence, Guard, Limits, Pace, Target};
+use crate::replay::run::{Fence, Guard, Limits, Pace, Target};
 
 /// Where a replay reads.
 #[derive(Clone)]
@@ -34,12 +39,6 @@ pub struct Orders {
     pub hold: Option<String>,
     /// End it for good.
     pub cancel: bool,
-}
-
-/// Says what becomes of each message: selection, limits per message and rewriting in one.
-pub trait Judge: Send + 'static {
-    /// Judges a message. Called off the task that does the IO.
-    fn judge(&mut self, message: Message, fence: Fence) -> Fate;
 }
 
 /// One moved message as the audit trail keeps it: never the body.

@@ -84,11 +84,11 @@ impl Proofs {
         };
         let share = queues.len().div_ceil(IN_FLIGHT);
         let shares =
-            queues.chunks(share).map(|some| amqp::ready_counts(&connection, endpoint, vhost, some.to_vec()));
-        let counts = futures::future::join_all(shares).await;
-        for (queue, count) in counts.into_iter().flatten() {
-            match count {
-                Ok(None | Some(0)) => {
+            queues.chunks(share).map(|some| amqp::declared_all(&connection, endpoint, vhost, some.to_vec()));
+        let answers = futures::future::join_all(shares).await;
+        for (queue, answer) in answers.into_iter().flatten() {
+            match answer.map(|found| found.map_or(0, |found| found.ready)) {
+                Ok(0) => {
                     let since = self.0.entry(queue.clone()).or_insert_with(Instant::now);
                     if since.elapsed() >= STALE {
                         *since = Instant::now();
@@ -97,7 +97,7 @@ impl Proofs {
                         verdict.empty.insert(queue);
                     }
                 }
-                Ok(Some(count)) => {
+                Ok(count) => {
                     self.0.remove(&queue);
                     verdict.holding.insert(queue, Some(count.into()));
                 }

@@ -9,6 +9,7 @@ mod capacity;
 mod cluster;
 mod controller;
 mod crds;
+mod inspect;
 mod manifest;
 mod plan;
 mod replay;
@@ -44,6 +45,8 @@ struct Arguments {
 enum Command {
     /// Show what a RetryPipeline needs on its broker, and what differs from what is there.
     Plan(Box<plan::Arguments>),
+    /// Show what lies in a pipeline's dead-letter queue.
+    Inspect(Box<inspect::Arguments>),
     /// Move dead letters back, or plan to.
     Replay(Box<replay::Arguments>),
     /// Consent to the plan of somebody else's replay.
@@ -98,6 +101,7 @@ fn run_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     match arguments.command {
         Command::Plan(arguments) => plan::run(*arguments),
+        Command::Inspect(arguments) => return inspect::run(&arguments).exit_code(),
         Command::Replay(arguments) => return replay::run(&arguments).exit_code(),
         Command::Approve(arguments) => return approve::run(&arguments).exit_code(),
         Command::Cancel(arguments) => return steer::run(&arguments, Steering::Cancel).exit_code(),

@@ -111,7 +111,7 @@ fn routes(plan: &ReplayPlan) -> String {
 }
 
 /// How selected messages spread, each part with its most frequent values.
-pub(in crate::cli) fn histogram(out: &mut String, found: &Histogram) {
+fn histogram(out: &mut String, found: &Histogram) {
     buckets(out, "reason", &found.reasons);
     buckets(out, "error type", &found.error_types);
     buckets(out, "origin", &found.origins);
@@ -121,7 +121,8 @@ pub(in crate::cli) fn histogram(out: &mut String, found: &Histogram) {
     }
 }
 
-fn buckets(out: &mut String, name: &str, values: &[Bucket]) {
+/// Values and how often they occur, the most frequent ones.
+pub(in crate::cli) fn buckets(out: &mut String, name: &str, values: &[Bucket]) {
     if values.is_empty() {
         return;
     }
@@ -178,7 +179,8 @@ pub(in crate::cli) fn phase(replay: &DlqReplay) -> String {
     let conditions = replay.status.iter().flat_map(|status| &status.conditions);
     match conditions.into_iter().find(|condition| condition.type_ == "Succeeded") {
         Some(one) if one.message.is_empty() => one.reason.clone(),
-        Some(one) => format!("{}: {}", one.reason, clean(&one.message)),
+        // Where the sentence goes on below, it shows a place in an expression.
+        Some(one) => format!("{}: {}", one.reason, clean(one.message.lines().next().unwrap_or_default())),
         None => "waiting for the operator to see it".to_owned(),
     }
 }
@@ -205,7 +207,7 @@ pub(in crate::cli) fn progress(replay: &DlqReplay, progress: &ReplayProgress) ->
 
 /// How it ended.
 pub(in crate::cli) fn summary(replay: &DlqReplay, ended: &ReplaySummary) -> String {
-    let mut out = format!("{}: {}\n", clean(&ended.result), clean(&ended.message));
+    let mut out = format!("{}: {}\n", clean(&ended.result), lines(&ended.message));
     if replay.spec.dry_run {
         return out;
     }
@@ -245,6 +247,11 @@ pub(in crate::cli) fn clean(text: &str) -> String {
         }
         out
     })
+}
+
+/// The same of text in several lines.
+fn lines(text: &str) -> String {
+    text.lines().map(clean).collect::<Vec<_>>().join("\n")
 }
 
 /// Marks that turn the direction of text around, and could make one value look like another.

@@ -137,3 +137,22 @@ fn the_phase_says_why() {
     let paused = replay(json!({}), json!({"conditions": condition}));
     assert_eq!(phase(&paused), "Paused: 12 of the last 50 came back");
 }
+
+#[test]
+fn a_place_in_an_expression_is_shown_below_it_at_the_end_alone() {
+    let why = "the expression is no CEL (line 1, column 3)\n  a b\n    ^";
+    let status = json!({
+        "conditions": [{
+            "type": "Succeeded", "status": "False", "reason": "InvalidSpec", "message": why,
+            "lastTransitionTime": "2026-11-29T22:00:00Z",
+        }],
+        "summary": {
+            "result": "InvalidSpec", "message": why, "finished": "2026-11-29T22:01:05Z", "matched": 0,
+            "replayed": 0, "failed": 0, "skipped": 0, "duplicatesPossible": 0,
+        },
+    });
+    let ended = replay(json!({}), status);
+    assert_eq!(phase(&ended), "InvalidSpec: the expression is no CEL (line 1, column 3)");
+    let text = summary(&ended, ended.status.as_ref().unwrap().summary.as_ref().unwrap());
+    assert!(text.starts_with(&format!("InvalidSpec: {why}\n")), "{text}");
+}

@@ -148,7 +148,7 @@ fn json_has_a_version_and_all_parts() {
         "-f",
         "examples/none.yaml",
         "-f",
-        "examples/replay.yaml",
+        "examples/replay-dry-run.yaml",
         "--capacity",
         "--rate",
         "1/s",
@@ -172,12 +172,12 @@ fn errors_are_part_of_the_json() {
 
 #[test]
 fn other_kinds_are_named_and_skipped() {
-    let ended = redrive(&["plan", "-f", "examples/replay.yaml", "-f", "examples/none.yaml"]);
+    let ended = redrive(&["plan", "-f", "examples/replay-dry-run.yaml", "-f", "examples/none.yaml"]);
     assert_eq!(ended.code, 0);
     assert!(ended.out.starts_with(
-        "skipped: examples/replay.yaml, document 1: DlqReplay orders-after-fix is no RetryPipeline\n\ndefault/audit-trail"
+        "skipped: examples/replay-dry-run.yaml, document 1: DlqReplay orders-look is no RetryPipeline\n\ndefault/audit-trail"
     ));
-    let ended = redrive(&["plan", "-f", "examples/replay.yaml"]);
+    let ended = redrive(&["plan", "-f", "examples/replay-dry-run.yaml"]);
     assert_eq!((ended.code, ended.err.as_str()), (1, "error: no file holds a RetryPipeline\n"));
 }
 

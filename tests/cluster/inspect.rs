@@ -2,6 +2,9 @@
 
 use std::process::Command;
 
+use kube::Api;
+use kube::api::{Patch, PatchParams, PostParams};
+use redrive::api::DlqReplay;
 use serde_json::{Value, json};
 
 use crate::support::world::World;
@@ -71,21 +74,57 @@ async fn dead_letters_are_shown_and_stay_in_their_order() {
 }
 
 #[tokio::test]
+async fn two_readers_do_not_take_messages_from_each_other() {
+    let world = with_dead_letters("inspect-running", json!({})).await;
+    let replay = json!({
+        "apiVersion": "redrive.dev/v1alpha1", "kind": "DlqReplay", "metadata": {"name": "orders-1"},
+        "spec": {"pipelineRef": {"name": "orders"}, "justification": "the fix is deployed"},
+    });
+    let replays = Api::<DlqReplay>::namespaced(world.client.clone(), &world.namespace);
+    replays.create(&PostParams::default(), &serde_json::from_value(replay).unwrap()).await.unwrap();
+    let condition = json!([{
+        "type": "Succeeded", "status": "Unknown", "reason": "Running", "message": "messages move",
+        "lastTransitionTime": "2026-11-29T22:00:00Z",
+    }]);
+    let status = Patch::Merge(json!({"status": {"conditions": condition}}));
+    replays.patch_status("orders-1", &PatchParams::default(), &status).await.unwrap();
+    let (code, _, err) = inspect(&world, &[], &[]).await;
+    assert_eq!(code, 1);
+    assert!(
+        err.starts_with("error: the replay orders-1 reads the dead letters of orders at present"),
+        "{err}"
+    );
+    world.leave().await;
+}
+
+#[tokio::test]
 async fn who_has_a_broker_user_needs_no_secret() {
     let world = with_dead_letters("inspect-user", json!({"allowBody": true})).await;
     world.delete_secret().await;
     let (code, _, err) = inspect(&world, &[], &[]).await;
     assert_eq!((code, err.as_str()), (1, "error: secrets \"rabbit-connection\" not found\n"));
     let uri = format!("http://{}", world.proxy.address);
-    let user = ["--broker-uri", &uri, "--amqp-uri", &world.broker.amqp, "--username", &world.broker.user];
+    // Who may read this queue and nothing else.
+    let reader = format!("{}-reader", world.namespace);
+    world.broker.create_user(&reader, "pass word", "policymaker").await;
+    let rights = json!({"configure": "^$", "write": "^$", "read": "^orders\\.queue\\.dlq$"});
+    world.broker.put(&["permissions", &world.vhost, &reader], rights).await;
+    let user = ["--broker-uri", &uri, "--amqp-uri", &world.broker.amqp, "--username", &reader];
     let (code, _, err) = inspect(&world, &user, &[]).await;
     assert_eq!(code, 1);
     assert!(err.contains("use --password-file, or set REDRIVE_BROKER_PASSWORD"), "{err}");
-    let password = [("REDRIVE_BROKER_PASSWORD", world.broker.password.as_str())];
+    let password = [("REDRIVE_BROKER_PASSWORD", "pass word")];
     let arguments = [&user[..], &["--samples", "1", "--show-bodies"]].concat();
     let (code, out, err) = inspect(&world, &arguments, &password).await;
     assert_eq!((code, err.as_str()), (0, ""), "{out}");
     assert!(out.contains("body         {\"order\": 0}\n"), "{out}");
+    let file = std::env::temp_dir().join(&reader);
+    std::fs::write(&file, "pass word\n").unwrap();
+    let arguments = [&user[..], &["--password-file", file.to_str().unwrap()]].concat();
+    let (code, out, err) = inspect(&world, &arguments, &[]).await;
+    assert_eq!((code, err.as_str()), (0, ""), "{out}");
+    std::fs::remove_file(file).unwrap();
+    world.broker.delete(&["users", &reader]).await;
     world.leave().await;
 }
 

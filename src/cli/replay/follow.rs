@@ -113,7 +113,9 @@ impl Screen {
         let mut message = text::phase(replay);
         if let Some(progress) = status.and_then(|status| status.progress.as_ref()) {
             bar.set_position(progress.replayed.max(0).unsigned_abs());
-            message = format!("{}  {message}", text::progress(replay, progress));
+            let line = text::progress(replay, progress);
+            // Why nothing moves comes first: the end of a long line is cut off.
+            message = if text::is_moving(replay) { line } else { format!("{message}  {line}") };
         }
         bar.set_message(message);
     }

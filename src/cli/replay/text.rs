@@ -6,8 +6,8 @@
 use std::fmt::Write as _;
 
 use crate::api::{
-    Bucket, DlqReplay, Finding, Histogram, ReplayFrom, ReplayPlan, ReplayProgress, ReplaySummary, ReplayTo,
-    Severity,
+    Bucket, Condition, DlqReplay, Finding, Histogram, ReplayFrom, ReplayPlan, ReplayProgress, ReplaySummary,
+    ReplayTo, Severity,
 };
 use crate::cli::units;
 
@@ -174,10 +174,19 @@ fn paragraph(out: &mut String, mark: &str, text: &str) {
     let _ = writeln!(out, "{line}");
 }
 
+fn succeeded(replay: &DlqReplay) -> Option<&Condition> {
+    let conditions = replay.status.iter().flat_map(|status| &status.conditions);
+    conditions.into_iter().find(|condition| condition.type_ == "Succeeded")
+}
+
+/// Whether messages move, and there is nothing else to say.
+pub(in crate::cli) fn is_moving(replay: &DlqReplay) -> bool {
+    succeeded(replay).is_some_and(|condition| condition.reason == "Running")
+}
+
 /// The phase and why: `Paused: 12 of the last 50 came back`.
 pub(in crate::cli) fn phase(replay: &DlqReplay) -> String {
-    let conditions = replay.status.iter().flat_map(|status| &status.conditions);
-    match conditions.into_iter().find(|condition| condition.type_ == "Succeeded") {
+    match succeeded(replay) {
         Some(one) if one.message.is_empty() => one.reason.clone(),
         // Where the sentence goes on below, it shows a place in an expression.
         Some(one) => format!("{}: {}", one.reason, clean(one.message.lines().next().unwrap_or_default())),

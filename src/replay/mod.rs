@@ -11,13 +11,16 @@
 //!
 //! What it leaves out: AMQP, Kubernetes, time and chance.
 
+pub mod breaker;
 pub mod death;
+pub mod engine;
 pub mod id;
 pub mod judge;
 pub mod message;
 pub mod origin;
 pub mod outcome;
 pub mod plan;
+pub mod rate;
 pub mod rewrite;
 pub mod run;
 pub mod selection;

@@ -36,6 +36,24 @@ pub struct Checkpoint {
     pub fence: Fence,
     /// The numbers so far.
     pub counts: Counts,
+    /// When the first message moved, in milliseconds since 1970; the deadline counts from it.
+    pub started: Option<u64>,
+    /// The most messages that may have moved since without being counted; zero where the
+    /// run settled.
+    pub under_way: u64,
+    /// The most of them that may have been published without being settled; zero where the
+    /// run settled.
+    pub in_flight: u64,
+}
+
+/// How a worker's part in a run is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// The run is finished for good.
+    Finished(Outcome),
+    /// The worker was told to stop: nothing is unacknowledged, and another worker may go on
+    /// from the last checkpoint.
+    Interrupted,
 }
 
 /// What a run does at present.

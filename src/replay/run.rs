@@ -171,3 +171,16 @@ pub enum Left {
     /// It can't be published any more, however it is tried.
     Unmovable,
 }
+
+/// What may change while a run is under way. A change ends the batch under way.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Orders {
+    /// How fast.
+    pub pace: Pace,
+    /// When to pause or stop.
+    pub guard: Guard,
+    /// Why nothing may move for now, in words; nothing stays unacknowledged meanwhile.
+    pub hold: Option<String>,
+    /// End it for good.
+    pub cancel: bool,
+}

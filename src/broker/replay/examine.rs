@@ -1,9 +1,14 @@
 //! Reads a queue and returns everything: order, bodies and depth are the same afterwards.
 //!
-//! It consumes without acknowledging, a portion at a time, each under a consumer of its own
-//! that is cancelled when its portion is there; only then everything is returned, the oldest
-//! first, since quorum queues serve returned messages in the order of their return. Of a
-//! message that was looked at only its tag is kept.
+//! It consumes without acknowledging, a portion at a time, each under a consumer of its own on
+//! a channel of its own; the consumer is cancelled when its portion is there. Only when all is
+//! read the channels are closed, the first one first, each when the messages of the one before
+//! are back: what comes back with its channel goes to the front of the queue, in order. Of a
+//! message that was looked at nothing is kept but the count.
+//!
+//! Returns by `basic.nack` don't keep the order: 4.0.5 puts messages behind all others or
+//! before them, by how many returns are under way, and 4.3.6 mixes the returns of several
+//! consumers once more than a few thousand are (both seen).
 //!
 //! Guarantees: nothing is acknowledged, whatever happens; what is held when an error ends the
 //! read comes back with the channel. The broker's counters of deliveries rise, which is why a
@@ -15,7 +20,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use lapin::message::Delivery;
-use lapin::options::{BasicCancelOptions, BasicConsumeOptions, BasicNackOptions, BasicQosOptions};
+use lapin::options::{BasicCancelOptions, BasicConsumeOptions, BasicQosOptions};
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 use lapin::{Channel, Connection, Consumer};
 use tokio::time::{Instant, timeout};
@@ -25,14 +30,14 @@ use super::super::{BrokerError, Endpoint, amqp};
 use super::convert;
 use crate::replay::message::Message;
 
-/// Messages that one channel holds, after which another one is opened.
-const HELD_PER_CHANNEL: usize = 65_535;
-
 /// The first portion; the next ones follow from the size of the bodies.
-const FIRST_PORTION: u16 = 100;
+const FIRST_PORTION: u64 = 100;
 
 /// The largest portion.
 const MAX_PORTION: u64 = 10_000;
+
+/// Channels that a read takes at most; a connection has 2,047.
+const MAX_CHANNELS: u64 = 1_000;
 
 /// Bytes of bodies that a portion may have in memory, by the average so far.
 const PORTION_BYTES: u64 = 16 << 20;
@@ -59,7 +64,8 @@ pub struct Examination<'a> {
     pub queue: &'a str,
     /// The most messages to read.
     pub most: u64,
-    /// How long the broker lets the consumer hold messages, where it can be asked (4.3).
+    /// How long the broker lets the consumer hold messages, where it takes such a wish (see
+    /// `Facts::takes_timeout`).
     pub hold: Option<Duration>,
 }
 
@@ -91,6 +97,12 @@ pub enum ExamineError {
     Broker(#[from] BrokerError),
 }
 
+/// A channel, with how many messages it holds.
+struct Held {
+    channel: Channel,
+    messages: u64,
+}
+
 impl Examination<'_> {
     /// Hands each message to `each`, in the queue's order, and returns them all. Says how many
     /// there were: as many as were ready at the start, at most `most`, or fewer where somebody
@@ -101,47 +113,43 @@ impl Examination<'_> {
     pub async fn run(&self, mut each: impl FnMut(Message)) -> Result<u64, ExamineError> {
         let before = self.ready().await?;
         let wanted = u64::from(before).min(self.most);
-        let mut held: Vec<(Channel, Vec<u64>)> = Vec::new();
+        let mut held = Vec::new();
         let read = self.read(wanted, &mut held, &mut each).await;
-        let count: usize = held.iter().map(|(_, tags)| tags.len()).sum();
+        let count = held.iter().map(|held| held.messages).sum();
         let returned = self.give_back(held).await;
         read?;
         returned?;
         self.wait_until_ready(before).await?;
-        Ok(count as u64)
+        Ok(count)
     }
 
     async fn read(
         &self,
         wanted: u64,
-        held: &mut Vec<(Channel, Vec<u64>)>,
+        held: &mut Vec<Held>,
         each: &mut impl FnMut(Message),
     ) -> Result<(), ExamineError> {
         let (mut read, mut bytes) = (0, 0);
-        let mut portion = u64::from(FIRST_PORTION);
+        let mut portion = FIRST_PORTION;
+        // Where each portion takes a channel, huge bodies must not use them up.
+        let least = wanted.div_ceil(MAX_CHANNELS).min(MAX_PORTION);
         while read < wanted {
-            let room = |(_, tags): &&mut (Channel, Vec<u64>)| tags.len() < HELD_PER_CHANNEL;
-            if held.last_mut().as_ref().filter(|last| room(last)).is_none() {
-                let channel = self.connection.create_channel().await.map_err(|error| self.sort(error))?;
-                held.push((channel, Vec::new()));
-            }
-            let Some((channel, tags)) = held.last_mut() else { return Ok(()) };
-            let left = (HELD_PER_CHANNEL - tags.len()) as u64;
-            let most = portion.min(wanted - read).min(left);
-            let mut portion_read = 0;
+            let channel = self.limited(self.connection.create_channel()).await?;
+            let most = portion.min(wanted - read);
+            held.push(Held { channel, messages: 0 });
+            let Some(Held { channel, messages }) = held.last_mut() else { return Ok(()) };
             self.portion(channel, most, |delivery| {
-                tags.push(delivery.delivery_tag);
+                *messages += 1;
                 bytes += delivery.data.len() as u64;
-                portion_read += 1;
                 each(convert::message(delivery));
             })
             .await?;
-            read += portion_read;
-            if portion_read < most {
+            read += *messages;
+            if *messages < most {
                 // Somebody else took the rest.
                 return Ok(());
             }
-            portion = (PORTION_BYTES / (bytes / read).max(1)).clamp(1, MAX_PORTION);
+            portion = (PORTION_BYTES / (bytes / read).max(1)).clamp(least, MAX_PORTION);
         }
         Ok(())
     }
@@ -201,18 +209,13 @@ impl Examination<'_> {
         }
     }
 
-    /// Returns everything, the oldest first: one by one, since a return of several at once
-    /// promises no order.
-    async fn give_back(&self, held: Vec<(Channel, Vec<u64>)>) -> Result<(), ExamineError> {
-        let options = BasicNackOptions { requeue: true, multiple: false };
-        for (channel, tags) in &held {
-            for tag in tags {
-                channel.basic_nack(*tag, options).await.map_err(|error| self.sort(error))?;
-            }
-        }
-        for (channel, _) in held {
-            // The answer comes after all returns before it.
+    /// Each channel's messages are back before the next ones are returned.
+    async fn give_back(&self, held: Vec<Held>) -> Result<(), ExamineError> {
+        for Held { channel, messages } in held {
+            let more = u32::try_from(messages).unwrap_or(u32::MAX);
+            let expected = self.ready().await?.saturating_add(more);
             self.limited(channel.close(200, "OK".into())).await?;
+            self.wait_until_ready(expected).await?;
         }
         Ok(())
     }

@@ -1,19 +1,42 @@
 //! Replays on the broker: the driver around the AMQP client.
 //!
 //! The pure `replay` decides, this module does: one connection reads, another publishes,
-//! since alarms block publishers only. Nothing reconnects by itself.
+//! since alarms block publishers only. The AMQP client reconnects nothing by itself; the
+//! driver opens both anew where one is lost.
+//!
+//! One loop (`driver`) talks to the engine and never waits. Beside it: a task that reads, one
+//! that publishes and takes confirms, and the judge's thread. Between them are bounded
+//! channels; what the broker may send is bounded by the prefetch, and what is kept of a
+//! message that stays is one byte or two.
 
+mod confirms;
 pub mod convert;
+mod counting;
+mod driver;
 pub mod examine;
+mod judging;
+mod lock;
+mod opening;
 pub mod preflight;
+mod publisher;
+mod reader;
+mod session;
 
 use std::sync::Arc;
 
-use super::{AddressGuard, Endpoint};
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+use self::driver::{Clock, Driver, Inputs};
+use self::opening::Opening;
+use self::session::{Lines, Plan};
+use super::{AddressGuard, BrokerError, Endpoint};
+use crate::replay::engine::{Engine, Setup};
 pub use crate::replay::judge::Judge;
 use crate::replay::message::Message;
-use crate::replay::outcome::{Activity, Checkpoint, Counts};
-use crate::replay::run::{Fence, Guard, Limits, Pace, Target};
+use crate::replay::outcome::{Activity, Checkpoint, Counts, Ended, Outcome};
+pub use crate::replay::run::Orders;
+use crate::replay::run::{Fence, Limits, Target};
 
 /// Where a replay reads.
 #[derive(Clone)]
@@ -26,19 +49,6 @@ pub struct Site {
     pub vhost: String,
     /// The origin queue.
     pub queue: String,
-}
-
-/// What may change while a run is under way; it takes effect with the next batch.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Orders {
-    /// How fast.
-    pub pace: Pace,
-    /// When to pause or stop.
-    pub guard: Guard,
-    /// Why nothing may move for now, in words; nothing stays unacknowledged meanwhile.
-    pub hold: Option<String>,
-    /// End it for good.
-    pub cancel: bool,
 }
 
 /// One moved message as the audit trail keeps it: never the body.
@@ -56,6 +66,10 @@ pub struct Entry {
 
 /// What outlives the process: records and checkpoints.
 pub trait Journal: Send + Sync + 'static {
+    /// Whether records are kept at all; without them [`Journal::record`] is never called.
+    fn keeps_records(&self) -> bool {
+        true
+    }
     /// Records moved messages, before they are acknowledged on the origin queue. An error
     /// leaves them unacknowledged.
     fn record(&self, entries: Vec<Entry>) -> impl Future<Output = Result<(), String>> + Send;
@@ -75,6 +89,15 @@ pub struct Assignment<J> {
     pub limits: Limits,
     /// Where an earlier worker of the same run came to; without it the fence is set now.
     pub checkpoint: Option<Checkpoint>,
+    /// What was ready when the run was planned: with the fence it tells how many messages
+    /// arrive anyhow. Without it none are expected.
+    pub planned: Option<Fence>,
+    /// The one queue that the target reaches, where it is known: its depth and its consumers
+    /// count. For [`Target::Queue`] that queue is taken.
+    pub watched: Option<String>,
+    /// Whether the broker lets a consumer set its own timeout (from 4.3 on); it gets the
+    /// deadline then.
+    pub sets_consumer_timeout: bool,
 }
 
 /// What a run shows of itself; the newest replaces the one before.
@@ -88,4 +111,60 @@ pub struct Report {
     pub counts: Counts,
     /// Messages per second at present.
     pub rate: f64,
+}
+
+/// Messages and news that may wait between two tasks.
+const BETWEEN: usize = 16;
+
+/// Carries out a run, or one worker's part of it. Orders take effect at once; reports replace
+/// each other, at most five a second, and the last one is complete. With `stop` it settles
+/// what is under way and leaves the rest to another worker.
+///
+/// Returns once nothing is unacknowledged and both connections are closed.
+///
+/// # Errors
+/// Where connecting fails in a way that trying again won't cure, and [`BrokerError::InUse`]
+/// where another replay has the queue's lock.
+pub async fn run<J: Judge, R: Journal>(
+    assignment: Assignment<J>,
+    orders: watch::Receiver<Orders>,
+    reports: watch::Sender<Report>,
+    journal: R,
+    stop: CancellationToken,
+) -> Result<Ended, BrokerError> {
+    let (cases, to_judge) = mpsc::channel(BETWEEN);
+    let (says, said) = mpsc::channel(BETWEEN);
+    let (signals, news) = mpsc::channel(BETWEEN);
+    let Assignment { site, target, judge, limits, checkpoint, planned, watched, sets_consumer_timeout } =
+        assignment;
+    let queue = site.queue.clone();
+    let watched = match target {
+        Target::Queue(name) => Some(name),
+        _ => watched,
+    };
+    let deadline = u64::try_from(limits.deadline.as_millis()).unwrap_or(u64::MAX);
+    let plan = Plan {
+        site,
+        target: watched,
+        consumer_timeout: sets_consumer_timeout.then_some(deadline),
+        lines: Lines { cases, signals },
+    };
+    let clock = Clock::start();
+    let opening = Opening::new(checkpoint.is_some());
+    let now = orders.borrow().clone();
+    let engine = Engine::new(Setup { limits, orders: now, checkpoint, planned }, clock.now());
+    let keeps_records = journal.keeps_records();
+    let judging =
+        tokio::task::spawn_blocking(move || judging::judge_all(judge, keeps_records, to_judge, &says));
+    let mut driver = Driver::new(engine, plan, Arc::new(journal), clock, reports, opening);
+    let ended = driver.run(Inputs { orders, said, signals: news, stop }).await;
+    // Without the driver's end of its channels the judge's thread ends.
+    drop(driver);
+    let _ = judging.await;
+    match ended {
+        Err(BrokerError::NotFound { .. }) => {
+            Ok(Ended::Finished(Outcome::Failed(format!("the queue {queue:?} does not exist"))))
+        }
+        ended => ended,
+    }
 }

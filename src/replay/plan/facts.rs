@@ -116,8 +116,17 @@ pub struct Facts {
     pub limit_queue: Option<(String, Option<QueueFacts>)>,
     /// The alarms in effect.
     pub alarms: Vec<String>,
-    /// Whether a consumer may bring its own timeout (4.3 and newer).
+    /// Whether consumers of quorum queues may bring their own timeout (4.3 and newer).
     pub own_timeout: bool,
     /// The largest frame of a connection; zero for no limit.
     pub frame_max: u32,
+}
+
+impl Facts {
+    /// Whether the consumer that reads the origin queue may say how long it holds messages: a
+    /// classic queue refuses the wish.
+    #[must_use]
+    pub fn takes_timeout(&self) -> bool {
+        self.own_timeout && self.origin_queue.as_ref().is_some_and(|queue| queue.kind == Kind::Quorum)
+    }
 }

@@ -143,69 +143,67 @@ fn a_slow_pipeline_slows_the_default_down() {
     assert_eq!(run("", "{}", "{maxRate: 4}").unwrap().pace.per_second, 4);
 }
 
+/// Lines of a replay, the pipeline's policy, and how the problem begins.
+const PROBLEMS: [(&str, &str, &str); 18] = [
+    (
+        "pace: {messagesPerSecond: 101}",
+        "{}",
+        "spec.pace.messagesPerSecond: 101 is above what the pipeline allows: write at most 100",
+    ),
+    (
+        "to: {origin: {}}",
+        "{}",
+        "spec.to: the pipeline allows WorkQueue, Quarantine, ParkingLot and not Origin: choose",
+    ),
+    ("to: {workQueue: {}}", "{allowedTargets: []}", "spec.to: the pipeline allows no target at all"),
+    (
+        "select: {expression: size(body) < 3}",
+        "{}",
+        "spec.select.expression: the pipeline does not let expressions read bodies: set replayPolicy.allowBody",
+    ),
+    ("select: {expression: headers.}", "{}", "spec.select.expression: the expression is no CEL"),
+    (
+        "select: {olderThan: 2h, newerThan: 120m}",
+        "{}",
+        "spec.select.newerThan: nothing is older than 2h and newer than 2h",
+    ),
+    ("from: {parkingLot: {}}", "{}", "spec.from.parkingLot: the pipeline has no parking lot"),
+    (
+        "from: {quarantine: {category: a}}",
+        "{}",
+        "spec.from.quarantine.category: \"a\": the pipeline has no quarantine: add",
+    ),
+    (
+        "pace: {ramp: {from: 11, every: 1s, factor: 2}}",
+        "{}",
+        "spec.pace.ramp.from: 11 is above the full rate of 10",
+    ),
+    ("pace: {ramp: {from: 1, every: 0s, factor: 2}}", "{}", "spec.pace.ramp.every: 0s is no step"),
+    ("guard: {sample: 5, minReturns: 6}", "{}", "spec.guard.minReturns: 6 of the last 5 can never come back"),
+    ("pace: {window: 0}", "{}", "spec.pace.window: 0 is out of range: write 1 to 10000"),
+    ("maxReplaysPerMessage: -1", "{}", "spec.maxReplaysPerMessage: -1 is out of range: write 1 to 100"),
+    ("select: {limit: 0}", "{}", "spec.select.limit: 0 is out of range: write 1 or more"),
+    ("deadline: 0s", "{}", "spec.deadline: 0s leaves no time"),
+    (
+        "idempotency: {header: x-redrive-replay-id}",
+        "{}",
+        "spec.idempotency.header: \"x-redrive-replay-id\" is a header that a replay writes",
+    ),
+    (
+        "to: {queue: {name: orders.dlq}}",
+        "{allowedTargets: [Queue]}",
+        "spec.to.queue.name: \"orders.dlq\" is the queue that is read",
+    ),
+    (
+        "to: {queue: {name: ' a'}}",
+        "{allowedTargets: [Queue]}",
+        "spec.to.queue.name: the queue \" a\" begins or ends with a blank",
+    ),
+];
+
 #[test]
 fn each_problem_says_what_to_write_instead() {
-    let cases = [
-        (
-            "pace: {messagesPerSecond: 101}",
-            "{}",
-            "spec.pace.messagesPerSecond: 101 is above what the pipeline allows: write at most 100",
-        ),
-        (
-            "to: {origin: {}}",
-            "{}",
-            "spec.to: the pipeline allows WorkQueue, Quarantine, ParkingLot and not Origin: choose",
-        ),
-        ("to: {workQueue: {}}", "{allowedTargets: []}", "spec.to: the pipeline allows no target at all"),
-        (
-            "select: {expression: size(body) < 3}",
-            "{}",
-            "spec.select.expression: the pipeline does not let expressions read bodies: set replayPolicy.allowBody",
-        ),
-        ("select: {expression: headers.}", "{}", "spec.select.expression: the expression is no CEL"),
-        (
-            "select: {olderThan: 2h, newerThan: 120m}",
-            "{}",
-            "spec.select.newerThan: nothing is older than 2h and newer than 2h",
-        ),
-        ("from: {parkingLot: {}}", "{}", "spec.from.parkingLot: the pipeline has no parking lot"),
-        (
-            "from: {quarantine: {category: a}}",
-            "{}",
-            "spec.from.quarantine.category: \"a\": the pipeline has no quarantine: add",
-        ),
-        (
-            "pace: {ramp: {from: 11, every: 1s, factor: 2}}",
-            "{}",
-            "spec.pace.ramp.from: 11 is above the full rate of 10",
-        ),
-        ("pace: {ramp: {from: 1, every: 0s, factor: 2}}", "{}", "spec.pace.ramp.every: 0s is no step"),
-        (
-            "guard: {sample: 5, minReturns: 6}",
-            "{}",
-            "spec.guard.minReturns: 6 of the last 5 can never come back",
-        ),
-        ("pace: {window: 0}", "{}", "spec.pace.window: 0 is out of range: write 1 to 10000"),
-        ("maxReplaysPerMessage: -1", "{}", "spec.maxReplaysPerMessage: -1 is out of range: write 1 to 100"),
-        ("select: {limit: 0}", "{}", "spec.select.limit: 0 is out of range: write 1 or more"),
-        ("deadline: 0s", "{}", "spec.deadline: 0s leaves no time"),
-        (
-            "idempotency: {header: x-redrive-replay-id}",
-            "{}",
-            "spec.idempotency.header: \"x-redrive-replay-id\" is a header that a replay writes",
-        ),
-        (
-            "to: {queue: {name: orders.dlq}}",
-            "{allowedTargets: [Queue]}",
-            "spec.to.queue.name: \"orders.dlq\" is the queue that is read",
-        ),
-        (
-            "to: {queue: {name: ' a'}}",
-            "{allowedTargets: [Queue]}",
-            "spec.to.queue.name: the queue \" a\" begins or ends with a blank",
-        ),
-    ];
-    for (lines, policy, beginning) in cases {
+    for (lines, policy, beginning) in PROBLEMS {
         let problems = run(lines, "{}", policy).unwrap_err();
         assert_eq!(problems.len(), 1, "{lines}: {problems:?}");
         assert!(problems[0].starts_with(beginning), "{lines}: {}", problems[0]);

@@ -95,8 +95,8 @@ impl<'a> Sources<'a> {
         })
     }
 
-    /// Of several limits the least applies, but any number beats "no limit" (POL-25 and
-    /// POL-26): doubts end in a limit, which forbids reading.
+    /// Of several limits the least applies. A policy's limit beats an argument's -1 (seen on
+    /// both series); wherever a limit stands, it counts here, since doubts must forbid reading.
     fn delivery_limit(&self) -> Option<i64> {
         let limits: Vec<i64> = self.numbers("delivery-limit").collect();
         let limited = limits.iter().copied().filter(|limit| *limit >= 0).min();

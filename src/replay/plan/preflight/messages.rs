@@ -5,11 +5,15 @@ use super::super::survey::Summary;
 use super::{Asked, Findings};
 use crate::replay::run::Left;
 
+/// Bytes that a replay may add to the headers, names included: ids and counts, and the origin
+/// with up to three names of 255 bytes.
+const ADDED: usize = 1_536;
+
 pub(super) fn check(facts: &Facts, asked: &Asked, summary: &Summary, found: &mut Findings) {
     let left = |left: Left| summary.left.get(&left).copied().unwrap_or_default();
     let mut count = |check, count: u64, message: &str| {
         if count > 0 {
-            found.warning(check, format!("{count} messages {message}"));
+            found.warning(check, format!("some messages {message} ({count} in all)"));
         }
     };
     count(
@@ -48,6 +52,7 @@ pub(super) fn check(facts: &Facts, asked: &Asked, summary: &Summary, found: &mut
         kept,
         "keep their own time to live, and are gone if nobody takes them in that time: use expiration Drop, or start the consumers first",
     );
+    check_room(facts, summary, found);
     if facts.target != TargetFacts::Discard && summary.stale_replies > 0 {
         let message = "some messages ask for an answer to a channel that is gone: they move, but nobody gets the answer";
         found.info("StaleReplyTo", message);
@@ -57,4 +62,17 @@ pub(super) fn check(facts: &Facts, asked: &Asked, summary: &Summary, found: &mut
         let message = "no message says which error it met: have consumers add the header x-error-type if you want to select by it";
         found.info("NoErrorTypes", message);
     }
+}
+
+/// Whether all that a replay adds fits into the frame of the headers.
+fn check_room(facts: &Facts, summary: &Summary, found: &mut Findings) {
+    let most = facts.frame_max as usize;
+    if most == 0 || facts.target == TargetFacts::Discard || summary.largest_headers + ADDED <= most {
+        return;
+    }
+    let message = format!(
+        "the largest headers take {} of the {most} bytes that a frame has: where the origin does not fit in as well, it is left out",
+        summary.largest_headers
+    );
+    found.warning("HeadersRoom", message);
 }

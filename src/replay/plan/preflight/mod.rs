@@ -8,11 +8,13 @@ mod messages;
 mod origin;
 mod target;
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
 use super::facts::Facts;
 use super::survey::Summary;
 use crate::replay::run::Guard;
+use crate::topology::names;
 
 /// How grave a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -59,7 +61,7 @@ pub fn findings(facts: &Facts, asked: &Asked, guard: &Guard, summary: Option<&Su
     }
     let mut findings = found.0;
     // A stable sort: what was found first stays first among equals.
-    findings.sort_by(|a, b| b.severity.cmp(&a.severity));
+    findings.sort_by_key(|finding| Reverse(finding.severity));
     findings
 }
 
@@ -83,6 +85,11 @@ impl Findings {
     fn info(&mut self, check: &'static str, message: impl Into<String>) {
         self.add(Severity::Info, check, message);
     }
+}
+
+/// A span as people write it.
+fn span(span: Duration) -> String {
+    names::duration(i64::try_from(span.as_millis()).unwrap_or(i64::MAX))
 }
 
 #[cfg(test)]

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::super::facts::{Facts, Kind, QueueFacts};
-use super::{Asked, Findings};
+use super::{Asked, Findings, span};
+use crate::topology::names;
 
 /// How long a consumer may hold a message where nobody set anything.
 const DEFAULT_CONSUMER_TIMEOUT: Duration = Duration::from_secs(30 * 60);
@@ -72,7 +73,8 @@ fn check_holding(queue: &QueueFacts, found: &mut Findings) {
     }
     if let Some(ttl) = queue.message_ttl {
         let message = format!(
-            "messages leave the queue {name:?} after {ttl} ms, moved or not: replay well before that, or raise deadLetter.retention"
+            "messages leave the queue {name:?} after {}, moved or not: replay well before that, or raise deadLetter.retention",
+            names::duration(ttl)
         );
         found.info("OriginExpires", message);
     }
@@ -91,14 +93,14 @@ fn check_consumers(queue: &QueueFacts, found: &mut Findings) {
 /// Held messages come back in the middle of a run after the consumer's timeout.
 fn check_deadline(facts: &Facts, queue: &QueueFacts, asked: &Asked, found: &mut Findings) {
     let timeout = queue.consumer_timeout.unwrap_or(DEFAULT_CONSUMER_TIMEOUT);
-    if facts.own_timeout || asked.deadline < timeout {
+    if facts.takes_timeout() || asked.deadline < timeout {
         return;
     }
     let message = format!(
-        "the broker takes held messages back from {:?} after {} s, which is before the deadline of {} s: the run then starts reading over, so write a shorter deadline, or set consumer-timeout for this queue by a policy",
+        "the broker takes held messages back from {:?} after {}, which is not after the deadline of {}: the run then starts reading over, so write a shorter deadline, or set consumer-timeout for this queue by a policy",
         queue.name,
-        timeout.as_secs(),
-        asked.deadline.as_secs()
+        span(timeout),
+        span(asked.deadline)
     );
     found.warning("ConsumerTimeout", message);
 }

@@ -4,6 +4,7 @@ use super::super::facts::{ExchangeFacts, Facts, QueueFacts, Routes, TargetFacts}
 use super::super::survey::Summary;
 use super::{Asked, Findings};
 use crate::replay::run::Guard;
+use crate::topology::names;
 
 /// Queues that a sentence names.
 const NAMED: usize = 5;
@@ -129,7 +130,8 @@ fn check_queue(queue: &QueueFacts, guard: &Guard, summary: Option<&Summary>, fou
     check_length(queue, summary, found);
     if let Some(ttl) = queue.message_ttl {
         let message = format!(
-            "messages leave {name:?} after {ttl} ms whether anybody took them or not: make sure that its consumers keep up"
+            "messages leave {name:?} after {} whether anybody took them or not: make sure that its consumers keep up",
+            names::duration(ttl)
         );
         found.warning("TargetExpires", message);
     }

@@ -143,6 +143,27 @@ fn what_could_take_long_is_refused() {
     assert!(refused(&format!("{}true{}", "(".repeat(400), ")".repeat(400))).contains("no CEL"));
 }
 
+/// On the stack of a test's thread, which is as small as those of the runtime.
+#[test]
+fn the_deepest_expressions_that_fit_can_be_evaluated() {
+    let deep = [
+        format!("headers{} == 1", ".a".repeat(500)),
+        format!("{}true", "!".repeat(1_000)),
+        format!("0{} == 1", "+1".repeat(500)),
+        format!("0{} == 1", "-1".repeat(500)),
+        format!("{}true", "true?true:".repeat(100)),
+        format!("headers{} == 1", "[0]".repeat(330)),
+        format!("true{}", "&&true".repeat(160)),
+        format!("headers.a{} == 1", ".size()".repeat(140)),
+    ];
+    for source in deep {
+        assert!(source.len() <= MAX_BYTES);
+        if let Ok(expression) = Expression::new(&source, false) {
+            let _ = expression.holds(&message());
+        }
+    }
+}
+
 #[test]
 fn a_loop_over_too_much_fails_instead_of_taking_long() {
     let many = Table::from([("tags".to_owned(), Value::Array(vec![Value::I32(1); 20_000]))]);
@@ -174,4 +195,36 @@ fn places_are_counted_in_characters() {
     assert_eq!((refused.line, refused.column), (2, 2), "{refused}");
     let refused = Expression::new("headers.a == \"é€\" || = 1", false).unwrap_err();
     assert_eq!((refused.line, refused.column), (1, 22), "{refused}");
+}
+
+mod any {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Pieces that make sense together now and then.
+    const PIECES: &str = r#"headers properties body . [ ] ( ) { } : , ? == != < && || ! - + * / % in has
+        size string int matches exists map filter all x 1 0 1.5 9223372036854775807 0x 1u " ' "a" b"\xff"
+        r"( \ null true type é @ ` tags raw place 1e999 // """"#;
+
+    fn piece() -> impl Strategy<Value = String> {
+        let mut pieces: Vec<String> = PIECES.split_whitespace().map(str::to_owned).collect();
+        pieces.extend(["\n", " ", "\0"].map(str::to_owned));
+        prop_oneof![4 => prop::sample::select(pieces), 1 => ".{0,3}"]
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_the_compiler_or_the_evaluation_panic(
+            pieces in prop::collection::vec(piece(), 0..14),
+        ) {
+            let source = pieces.concat();
+            match Expression::new(&source, true) {
+                Ok(expression) => {
+                    let _ = expression.holds(&message());
+                }
+                Err(error) => prop_assert!(error.line >= 1 && error.column >= 1, "{}", error),
+            }
+        }
+    }
 }

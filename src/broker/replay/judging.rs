@@ -1,0 +1,115 @@
+//! The judge's own thread: expressions and rewriting keep no IO waiting.
+
+use lapin::message::Delivery;
+use tokio::sync::mpsc;
+
+use super::publisher::Parcel;
+use super::reader::Brought;
+use super::{Judge, convert};
+use crate::replay::engine::{Tag, Verdict};
+use crate::replay::message::Message;
+use crate::replay::run::{Fate, Fence, Left};
+
+/// What is kept of a selected message until it is settled.
+#[derive(Debug)]
+pub(super) struct Content {
+    /// What is to be published; nothing for a discard, and while it is under way.
+    pub(super) parcel: Option<Box<Parcel>>,
+    /// What was read, without its body, where records are kept.
+    pub(super) original: Option<Box<Message>>,
+    /// Where it goes.
+    pub(super) went: Option<(String, String)>,
+    pub(super) replay_id: Option<String>,
+}
+
+/// A judged message. What stays has no content any more.
+#[derive(Debug)]
+pub(super) struct Judged {
+    pub(super) tag: Tag,
+    pub(super) verdict: Verdict,
+    pub(super) content: Option<Content>,
+}
+
+/// What comes out of the judge's thread, in the order in which it went in.
+#[derive(Debug)]
+pub(super) enum Said {
+    Judged(Vec<Judged>),
+    Cancelled,
+}
+
+/// Something on its way through, with its session and the fence of that time.
+#[derive(Debug)]
+pub(super) struct Case {
+    pub(super) session: u32,
+    pub(super) fence: Fence,
+    pub(super) brought: Brought,
+}
+
+/// Judges until no more cases can come, or nobody listens. Blocks its thread.
+pub(super) fn judge_all(
+    mut judge: impl Judge,
+    keeps_records: bool,
+    mut cases: mpsc::Receiver<Case>,
+    said: &mpsc::Sender<(u32, Said)>,
+) {
+    while let Some(Case { session, fence, brought }) = cases.blocking_recv() {
+        let what = match brought {
+            Brought::Cancelled => Said::Cancelled,
+            Brought::Messages(messages) => {
+                let judged = messages
+                    .into_iter()
+                    .map(|(tag, delivery)| judge_one(&mut judge, tag, delivery, fence, keeps_records));
+                Said::Judged(judged.collect())
+            }
+        };
+        if said.blocking_send((session, what)).is_err() {
+            return;
+        }
+    }
+}
+
+fn judge_one(
+    judge: &mut impl Judge,
+    tag: Tag,
+    delivery: Delivery,
+    fence: Fence,
+    keeps_records: bool,
+) -> Judged {
+    let message = convert::message(delivery);
+    let name = message.properties.message_id.clone();
+    let original = keeps_records.then(|| Box::new(without_body(&message)));
+    match judge.judge(message, fence) {
+        Fate::Publish { message, over_limit } => {
+            let went = Some((message.exchange.clone(), message.routing_key.clone()));
+            match Parcel::pack(*message) {
+                Ok(parcel) => {
+                    let replay_id = Some(parcel.id.clone());
+                    let parcel = Some(Box::new(parcel));
+                    let content = Some(Content { parcel, original, went, replay_id });
+                    Judged { tag, verdict: Verdict::Publish { over_limit }, content }
+                }
+                Err(convert::TooLong) => {
+                    Judged { tag, verdict: Verdict::Leave { why: Left::Unmovable, name }, content: None }
+                }
+            }
+        }
+        Fate::Discard => {
+            let content = Some(Content { parcel: None, original, went: None, replay_id: None });
+            Judged { tag, verdict: Verdict::Discard, content }
+        }
+        Fate::Leave(why) => {
+            let name = if why == Left::Unmovable { name } else { None };
+            Judged { tag, verdict: Verdict::Leave { why, name }, content: None }
+        }
+    }
+}
+
+fn without_body(message: &Message) -> Message {
+    Message {
+        exchange: message.exchange.clone(),
+        routing_key: message.routing_key.clone(),
+        redelivered: message.redelivered,
+        properties: message.properties.clone(),
+        body: Vec::new(),
+    }
+}

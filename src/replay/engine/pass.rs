@@ -1,0 +1,215 @@
+//! One pass over the origin queue: from its opening until nothing is unacknowledged.
+
+use std::time::Duration;
+
+use super::Engine;
+use super::event::{Command, Tag, Verdict, millis};
+use super::ledger::{Ledger, Slot, State};
+use super::phase::Phase;
+use crate::replay::run::{Fence, Left};
+
+/// How many unmovable messages are named.
+const NAMED: usize = 10;
+
+/// What a consumer's credit grows to: a million held messages take 130 channels then, and
+/// read-ahead stays small.
+const MOST_PREFETCH: u32 = 16_384;
+
+/// Whether messages still come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Reading {
+    /// They do.
+    On,
+    /// The consumer is being cancelled.
+    Ending,
+    /// They don't.
+    #[default]
+    Off,
+}
+
+/// What a pass has seen. Messages that stay are seen again by the next pass, so that these
+/// numbers begin anew with each.
+#[derive(Debug, Default)]
+pub(super) struct Pass {
+    pub(super) number: u32,
+    pub(super) began: Duration,
+    /// Messages ready at its opening.
+    pub(super) ready: u64,
+    /// Messages moved by the run before this pass.
+    pub(super) base: u64,
+    /// Messages that it reads at most.
+    pub(super) limit: u64,
+    /// Messages that surely stand before the fence.
+    pub(super) certain: u64,
+    /// Whether the scan limit, not the fence, set `limit`.
+    pub(super) scan_limited: bool,
+    /// Messages read, up to `limit`.
+    pub(super) read: u64,
+    /// Messages read, all of them.
+    pub(super) taken: u64,
+    /// When the last one was read.
+    pub(super) last_read: Duration,
+    pub(super) acked: u64,
+    pub(super) selected: u64,
+    pub(super) skipped: u64,
+    pub(super) unmovable: u64,
+    pub(super) unroutable: u64,
+    pub(super) timed_out: u64,
+    pub(super) reading: Reading,
+    /// The consumer at present: its channel, its credit, and how much is held since it came.
+    channel: u16,
+    prefetch: u16,
+    pub(super) held: u64,
+}
+
+impl Pass {
+    pub(super) fn cancelled(&mut self) {
+        if self.reading == Reading::Ending {
+            self.reading = Reading::Off;
+        }
+    }
+
+    /// Selected messages that stayed.
+    pub(super) fn stayed(&self) -> u64 {
+        self.skipped + self.unmovable + self.unroutable + self.timed_out
+    }
+}
+
+impl Engine {
+    pub(super) fn opened(&mut self, ready: u64, now: Duration) {
+        if self.phase != (Phase::Closed { opening: true }) {
+            return;
+        }
+        if self.fence.is_none() {
+            self.set_fence(Fence { count: ready, time: millis(now) });
+        }
+        let (moved, left) = (self.moved(), self.left());
+        let scan = self.limits.scan.saturating_sub(moved);
+        let reach = left.min(ready);
+        self.pass = Pass {
+            number: self.pass.number + 1,
+            began: now,
+            ready,
+            base: moved,
+            limit: reach.min(scan),
+            certain: left.saturating_sub(self.doubt),
+            scan_limited: scan < reach,
+            ..Pass::default()
+        };
+        self.ledger = Ledger::default();
+        self.flow.begin_pass();
+        self.looks.begin_pass();
+        self.breaker.begin_pass(moved, now);
+        self.rate.restart(now);
+        self.phase = Phase::Moving;
+        if self.pass.limit > 0 {
+            self.pass.reading = Reading::On;
+            self.consume();
+        }
+    }
+
+    /// Messages before the fence that are not surely gone.
+    pub(super) fn left(&self) -> u64 {
+        self.fence.map_or(0, |fence| fence.count.saturating_sub(self.moved()))
+    }
+
+    pub(super) fn read(&mut self, tag: Tag, verdict: Verdict, now: Duration) {
+        if tag.pass != self.pass.number {
+            return;
+        }
+        self.pass.taken += 1;
+        self.pass.last_read = now;
+        if self.pass.read >= self.pass.limit || self.phase != Phase::Moving {
+            self.pass.held += 1;
+            self.ledger.insert(tag, Slot::new(State::Held));
+            return;
+        }
+        self.pass.read += 1;
+        let slot = match verdict {
+            Verdict::Publish { over_limit } => Slot { over_limit, ..Slot::new(State::Waiting) },
+            Verdict::Discard => Slot { discard: true, ..Slot::new(State::Waiting) },
+            Verdict::Leave { why, name } => {
+                self.leave(why, name);
+                Slot::new(State::Held)
+            }
+        };
+        let beyond = self.pass.read > self.pass.certain;
+        self.ledger.insert(tag, Slot { beyond, ..slot });
+        if slot.state == State::Waiting {
+            self.pass.selected += 1;
+            self.flow.waiting.push_back(tag);
+        }
+        self.counts.examined = self.counts.examined.max(self.pass.base + self.pass.read);
+        self.counts.matched = self.counts.matched.max(self.pass.base + self.pass.selected);
+    }
+
+    fn leave(&mut self, why: Left, name: Option<String>) {
+        self.pass.held += 1;
+        match why {
+            Left::NotSelected | Left::Returned | Left::BehindFence => return,
+            Left::UnknownOrigin | Left::TooManyReplays => self.pass.skipped += 1,
+            Left::Unmovable => {
+                self.pass.unmovable += 1;
+                self.name_unmovable(name);
+            }
+        }
+        self.pass.selected += 1;
+        self.counts.skipped = self.counts.skipped.max(self.pass.skipped);
+        self.counts.unmovable = self.counts.unmovable.max(self.pass.unmovable);
+    }
+
+    fn name_unmovable(&mut self, name: Option<String>) {
+        let name = name.unwrap_or_else(|| format!("position {}", self.pass.base + self.pass.read));
+        let names = &mut self.counts.unmovable_messages;
+        if names.len() < NAMED && !names.contains(&name) {
+            names.push(name);
+        }
+    }
+
+    /// Keeps messages coming: by another consumer once this one's credit is held, none once
+    /// enough are read.
+    pub(super) fn read_on(&mut self) {
+        if self.pass.reading != Reading::On {
+            return;
+        }
+        let settled = self.phase != Phase::Moving && self.flow.is_settled();
+        let enough = self.pass.read >= self.pass.limit || settled;
+        if enough && self.may_cancel() {
+            self.stop_reading();
+        } else if self.pass.held >= u64::from(self.pass.prefetch) {
+            self.pass.held = 0;
+            self.pass.channel += 1;
+            self.consume();
+        }
+    }
+
+    /// Whether cancelling and returning keep the order. What the broker has sent and we have
+    /// not seen when the consumer is cancelled, it returns at once, before what we hold: so
+    /// nothing may be under way to us. And what the pass before returned must all be read
+    /// again: it would come to stand before what is returned now.
+    fn may_cancel(&self) -> bool {
+        let full = self.ledger.unacked_on(self.pass.channel) >= u64::from(self.pass.prefetch);
+        let drained = self.pass.taken >= self.pass.ready;
+        self.pass.taken >= self.back && (full || drained || self.ledger.unacked() == 0)
+    }
+
+    pub(super) fn stop_reading(&mut self) {
+        if self.pass.reading == Reading::On {
+            self.pass.reading = Reading::Ending;
+            self.out.push(Command::Cancel);
+        }
+    }
+
+    fn consume(&mut self) {
+        // Twice the window, so that a window is left where another is held. Each consumer
+        // takes a channel, so that where nearly all is held their credit grows.
+        let window = self.orders.pace.window.saturating_mul(2).max(2);
+        let grown = u32::from(self.pass.prefetch).saturating_mul(2).min(MOST_PREFETCH);
+        self.pass.prefetch = u16::try_from(window.max(grown)).unwrap_or(u16::MAX);
+        self.out.push(Command::Consume {
+            pass: self.pass.number,
+            channel: self.pass.channel,
+            prefetch: self.pass.prefetch,
+        });
+    }
+}

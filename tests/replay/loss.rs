@@ -1,0 +1,144 @@
+//! Workers that die, connections that go, consumers that time out.
+
+use std::collections::BTreeSet;
+
+use redrive::broker::BrokerError;
+use redrive::replay::outcome::Outcome;
+use redrive::topology::model::QueueType;
+use serde_json::Value;
+
+use crate::lab::{DLQ, Pick, Start, WORK, empty, fill, nothing_held, on_both, queues};
+use crate::support::{Version, Vhost, encode, eventually, in_vhost};
+
+/// T2
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_survive_a_worker_that_dies_while_it_holds_them() {
+    on_both("replay-dies", async |vhost| {
+        queues(&vhost, QueueType::Quorum).await;
+        fill(&vhost, DLQ, 100).await;
+        let mut worker = Start::all(100).picking(Pick::Odd).paced(50, 10).go(&vhost);
+        worker.shows("messages moved", |report| report.counts.replayed >= 10).await;
+        let memory = worker.dies().await;
+        let there = async || vhost.ready(DLQ).await + vhost.ready(WORK).await;
+        eventually(20, "all come back", async || there().await >= 100).await;
+
+        let mut start = Start::all(100).picking(Pick::Odd);
+        start.memory = memory;
+        let (outcome, counts) = start.go(&vhost).finishes().await;
+        assert_eq!(outcome, Outcome::Completed);
+        nothing_held(&vhost, DLQ, 50).await;
+        let moved = empty(&vhost, WORK).await;
+        let distinct: BTreeSet<_> = moved.iter().copied().collect();
+        assert_eq!(distinct, (1..100).step_by(2).collect());
+        let doubled = (moved.len() - distinct.len()) as u64;
+        assert!(doubled <= counts.duplicates_possible && doubled <= 100, "{doubled} doubled, {counts:?}");
+        assert_eq!(empty(&vhost, DLQ).await, (0..100).step_by(2).collect::<Vec<_>>());
+    })
+    .await;
+}
+
+async fn close_connections(vhost: &Vhost, name: &str) -> usize {
+    let (_, body) = vhost.raw("GET", &format!("/vhosts/{}/connections", encode(&vhost.name)), None).await;
+    let connections: Vec<Value> = serde_json::from_str(&body).unwrap_or_default();
+    let mut closed = 0;
+    for connection in connections {
+        if connection["client_properties"]["connection_name"] == name {
+            let id = encode(connection["name"].as_str().unwrap());
+            closed += usize::from(vhost.raw("DELETE", &format!("/connections/{id}"), None).await.0 == 204);
+        }
+    }
+    closed
+}
+
+async fn survives_the_loss_of(connection: &str) {
+    on_both("replay-lost", async |vhost| {
+        queues(&vhost, QueueType::Quorum).await;
+        fill(&vhost, DLQ, 2_000).await;
+        let mut worker = Start::all(100).paced(300, 50).go(&vhost);
+        worker.shows("messages moved", |report| report.counts.replayed >= 50).await;
+        eventually(20, "the connection is listed and closed", async || {
+            close_connections(&vhost, connection).await > 0
+        })
+        .await;
+        worker.orders.send_modify(|orders| orders.pace.per_second = 100_000);
+        let (outcome, counts) = worker.finishes().await;
+        assert_eq!(outcome, Outcome::Completed);
+        nothing_held(&vhost, DLQ, 0).await;
+        let moved = empty(&vhost, WORK).await;
+        let distinct: BTreeSet<_> = moved.iter().copied().collect();
+        assert_eq!(distinct.len(), 2_000, "none is lost");
+        let doubled = (moved.len() - distinct.len()) as u64;
+        assert!(doubled <= counts.duplicates_possible, "{doubled} doubled, {counts:?}");
+        assert!(counts.duplicates_possible <= 100, "one window: {counts:?}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_reading_connection_may_go_at_any_time() {
+    survives_the_loss_of("redrive replay: reads").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_publishing_connection_may_go_at_any_time() {
+    survives_the_loss_of("redrive replay: publishes").await;
+}
+
+/// T28
+#[tokio::test(flavor = "multi_thread")]
+async fn a_consumer_that_times_out_is_opened_anew_and_nothing_counts_twice() {
+    in_vhost(Version::V43, "replay-timeout", async |vhost| {
+        let arguments = [("x-delivery-limit", (-1i64).into()), ("x-consumer-timeout", 3_000i64.into())];
+        vhost.queue(DLQ, QueueType::Quorum, arguments).await;
+        vhost.queue(WORK, QueueType::Quorum, []).await;
+        fill(&vhost, DLQ, 60).await;
+        // At this pace the last ones are held for twelve seconds, unless they are given back.
+        let mut worker = Start::all(100).picking(Pick::Odd).paced(3, 10).go(&vhost);
+        worker.shows("most moved", |report| report.counts.replayed >= 20).await;
+        worker.orders.send_modify(|orders| orders.pace.per_second = 1_000);
+        let (outcome, counts) = worker.finishes().await;
+        assert_eq!(outcome, Outcome::Completed);
+        assert_eq!((counts.examined, counts.matched, counts.replayed), (60, 30, 30));
+        nothing_held(&vhost, DLQ, 30).await;
+        let moved = empty(&vhost, WORK).await;
+        let distinct: BTreeSet<_> = moved.iter().copied().collect();
+        assert_eq!(distinct, (1..60).step_by(2).collect());
+        assert!((moved.len() - distinct.len()) as u64 <= counts.duplicates_possible, "{counts:?}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_consumer_that_sets_its_own_timeout_is_not_cut_off() {
+    in_vhost(Version::V43, "replay-own-timeout", async |vhost| {
+        let arguments = [("x-delivery-limit", (-1i64).into()), ("x-consumer-timeout", 3_000i64.into())];
+        vhost.queue(DLQ, QueueType::Quorum, arguments).await;
+        vhost.queue(WORK, QueueType::Quorum, []).await;
+        fill(&vhost, DLQ, 40).await;
+        let mut start = Start::all(100).paced(5, 10);
+        start.sets_consumer_timeout = true;
+        let (outcome, counts) = start.go(&vhost).finishes().await;
+        assert_eq!(outcome, Outcome::Completed);
+        assert_eq!((counts.replayed, counts.duplicates_possible, counts.beyond_fence), (40, 0, 0));
+        assert_eq!(empty(&vhost, WORK).await, (0..40).collect::<Vec<_>>());
+    })
+    .await;
+}
+
+/// T36
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_replay_of_the_same_queue_is_refused() {
+    on_both("replay-lock", async |vhost| {
+        queues(&vhost, QueueType::Quorum).await;
+        fill(&vhost, DLQ, 100).await;
+        let mut first = Start::all(10).paced(20, 10).go(&vhost);
+        first.shows("a fence", |report| report.fence.is_some()).await;
+        let refused = Start::all(10).go(&vhost).task.await.unwrap();
+        assert!(matches!(refused, Err(BrokerError::InUse { .. })), "{refused:?}");
+        first.orders.send_modify(|orders| orders.cancel = true);
+        assert_eq!(first.finishes().await.0, Outcome::Cancelled);
+        let (outcome, _) = Start::all(10).go(&vhost).finishes().await;
+        assert_eq!(outcome, Outcome::Completed, "the lock is free again");
+    })
+    .await;
+}

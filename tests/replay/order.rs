@@ -1,0 +1,80 @@
+//! Messages that stay, stay in order.
+
+use redrive::replay::outcome::{Activity, Outcome};
+use redrive::topology::model::QueueType;
+
+use crate::lab::{DLQ, Pick, Start, WORK, empty, fill, nothing_held, on_both, queues};
+use crate::support::Vhost;
+
+async fn odd_ones_leave(vhost: &Vhost, count: usize, window: u32) {
+    fill(vhost, DLQ, count).await;
+    let (outcome, counts) = Start::all(window).picking(Pick::Odd).go(vhost).finishes().await;
+    assert_eq!(outcome, Outcome::Completed);
+    assert_eq!((counts.examined, counts.replayed), (count as u64, count as u64 / 2));
+    nothing_held(vhost, DLQ, u32::try_from(count / 2).unwrap()).await;
+    assert_eq!(empty(vhost, DLQ).await, (0..count).step_by(2).collect::<Vec<_>>());
+    assert_eq!(empty(vhost, WORK).await, (1..count).step_by(2).collect::<Vec<_>>());
+}
+
+/// T12
+#[tokio::test(flavor = "multi_thread")]
+async fn a_classic_queue_keeps_its_order() {
+    on_both("replay-classic", async |vhost| {
+        queues(&vhost, QueueType::Classic).await;
+        odd_ones_leave(&vhost, 100, 500).await;
+    })
+    .await;
+}
+
+/// T13
+#[tokio::test(flavor = "multi_thread")]
+async fn a_quorum_queue_keeps_its_order() {
+    on_both("replay-quorum", async |vhost| {
+        queues(&vhost, QueueType::Quorum).await;
+        odd_ones_leave(&vhost, 100, 500).await;
+    })
+    .await;
+}
+
+/// T14
+#[tokio::test(flavor = "multi_thread")]
+async fn many_windows_keep_their_order() {
+    on_both("replay-windows", async |vhost| {
+        for kind in [QueueType::Quorum, QueueType::Classic] {
+            queues(&vhost, kind).await;
+            odd_ones_leave(&vhost, 100, 20).await;
+            odd_ones_leave(&vhost, 2_000, 40).await;
+            vhost
+                .raw("DELETE", &format!("/queues/{}/{DLQ}", crate::support::encode(&vhost.name)), None)
+                .await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn holding_again_and_again_changes_no_order() {
+    on_both("replay-holds", async |vhost| {
+        queues(&vhost, QueueType::Quorum).await;
+        fill(&vhost, DLQ, 400).await;
+        let mut worker = Start::all(20).picking(Pick::Odd).paced(200, 10).go(&vhost);
+        for moved in [20, 60, 100] {
+            worker.shows("messages moved", |report| report.counts.replayed >= moved).await;
+            worker.orders.send_modify(|orders| orders.hold = Some("suspended".to_owned()));
+            worker.shows("a pause", |report| matches!(&report.activity, Activity::Paused(_))).await;
+            let mut left = 0;
+            crate::support::eventually(20, "nothing is held", async || {
+                left = 400 - u32::try_from(worker.counts().replayed).unwrap();
+                vhost.ready(DLQ).await == left
+            })
+            .await;
+            worker.orders.send_modify(|orders| orders.hold = None);
+        }
+        let (outcome, counts) = worker.finishes().await;
+        assert_eq!(outcome, Outcome::Completed);
+        assert_eq!((counts.examined, counts.replayed, counts.duplicates_possible), (400, 200, 0));
+        nothing_held(&vhost, DLQ, 200).await;
+        assert_eq!(empty(&vhost, DLQ).await, (0..400).step_by(2).collect::<Vec<_>>());
+    })
+    .await;
+}

@@ -1,0 +1,6 @@
+//! The replay's engine against a model of a broker, through whatever order of events.
+
+#![allow(clippy::unwrap_used, reason = "a test's failure is a panic")]
+
+mod model;
+mod properties;

@@ -1,0 +1,191 @@
+//! What is observed before a replay, and what speaks against it.
+
+use std::time::Duration;
+
+use lapin::options::BasicConsumeOptions;
+use lapin::types::FieldTable;
+use redrive::broker::replay::preflight::{Look, Touched};
+use redrive::replay::plan::facts::{Facts, Kind};
+use redrive::replay::plan::preflight::{Asked, Severity, findings};
+use redrive::replay::run::{Canary, Guard, Target};
+use redrive::topology::model::{ApplyTo, QueueType};
+use rstest::rstest;
+
+use super::reading::{fill, readable};
+use super::support::Version::{self, V40, V43};
+use super::support::*;
+
+pub(crate) fn guard_settings() -> Guard {
+    Guard {
+        stop_on_return_percent: 20,
+        sample: 50,
+        min_returns: 10,
+        canary: Canary { messages: 5, after: Duration::from_secs(300), tries: 3 },
+        pause_above_target_depth: None,
+        require_consumers: false,
+        max_unroutable: 1,
+    }
+}
+
+pub(crate) async fn observe(v: &Vhost, origin: &str, target: &Target) -> Facts {
+    let endpoint = v.version.endpoint();
+    let broker = v.management.overview().await.unwrap().facts;
+    let look =
+        Look { management: &v.management, connection: &v.connection, endpoint: &endpoint, vhost: &v.name };
+    look.facts(&broker, Touched { origin, target, limit_queue: None }).await.unwrap()
+}
+
+/// The errors and warnings, as names of checks.
+async fn found(v: &Vhost, target: &Target) -> Vec<&'static str> {
+    let facts = observe(v, "dlq", target).await;
+    let asked = Asked { allow_fanout: false, keep_expiration: false, deadline: Duration::from_secs(60) };
+    let findings = findings(&facts, &asked, &guard_settings(), None);
+    findings.iter().filter(|found| found.severity > Severity::Info).map(|found| found.check).collect()
+}
+
+fn work() -> Target {
+    Target::Queue("work".to_owned())
+}
+
+#[rstest]
+#[tokio::test]
+async fn nothing_speaks_against_what_a_pipeline_declares(#[values(V43, V40)] version: Version) {
+    in_vhost(version, "right", async |v| {
+        v.policy("p", "^dlq$", ApplyTo::Queues, [("delivery-limit", (-1).into())]).await;
+        v.queue("dlq", QueueType::Quorum, []).await;
+        v.queue("work", QueueType::Quorum, []).await;
+        fill(&v, "dlq", 2).await;
+        assert_eq!(found(&v, &work()).await, Vec::<&str>::new());
+        let facts = observe(&v, "dlq", &work()).await;
+        let origin = facts.origin_queue.unwrap();
+        assert_eq!((origin.ready, origin.consumers, origin.kind), (Some(2), Some(0), Kind::Quorum));
+        assert_eq!((facts.own_timeout, facts.frame_max), (version == V43, 131_072));
+    })
+    .await;
+}
+
+/// T1: what the policy in effect says counts, also a foreign one of higher priority.
+#[rstest]
+#[tokio::test]
+async fn a_delivery_limit_forbids_reading(#[values(V43, V40)] version: Version) {
+    in_vhost(version, "limit", async |v| {
+        v.queue("dlq", QueueType::Quorum, []).await;
+        v.queue("work", QueueType::Quorum, []).await;
+        assert_eq!(found(&v, &work()).await, ["OriginDeliveryLimit"]);
+        v.queue("other", QueueType::Quorum, [("x-delivery-limit", (-1).into())]).await;
+        v.policy("p", "^dlq$", ApplyTo::Queues, [("delivery-limit", 5.into())]).await;
+        assert_eq!(found(&v, &work()).await, ["OriginDeliveryLimit"]);
+    })
+    .await;
+}
+
+/// T24, and the other queues that can't be read.
+#[rstest]
+#[tokio::test]
+async fn streams_and_single_active_consumers_are_refused(#[values(V43, V40)] version: Version) {
+    in_vhost(version, "kinds", async |v| {
+        v.queue("work", QueueType::Quorum, []).await;
+        let (status, body) = v
+            .raw(
+                "PUT",
+                &format!("/queues/{}/dlq", encode(&v.name)),
+                Some(serde_json::json!({"durable": true, "arguments": {"x-queue-type": "stream"}})),
+            )
+            .await;
+        assert_eq!(status, 201, "{body}");
+        assert_eq!(found(&v, &work()).await, ["OriginIsStream"]);
+        v.raw("DELETE", &format!("/queues/{}/dlq", encode(&v.name)), None).await;
+        let arguments = [("x-single-active-consumer", true.into()), ("x-delivery-limit", (-1).into())];
+        v.queue("dlq", QueueType::Quorum, arguments).await;
+        assert_eq!(found(&v, &work()).await, ["OriginSingleActiveConsumer"]);
+    })
+    .await;
+}
+
+/// T20 and T36.
+#[rstest]
+#[tokio::test]
+async fn queues_that_drop_messages_and_foreign_consumers_are_reported(#[values(V43, V40)] version: Version) {
+    in_vhost(version, "drops", async |v| {
+        v.queue("dlq", QueueType::Classic, [("x-max-length", 5.into())]).await;
+        v.policy("p", "^work$", ApplyTo::Queues, [("max-length", 5.into()), ("message-ttl", 900_000.into())])
+            .await;
+        v.queue("work", QueueType::Quorum, []).await;
+        let _consumer = v
+            .channel
+            .basic_consume(
+                "dlq".into(),
+                "other".into(),
+                BasicConsumeOptions::default(),
+                FieldTable::default(),
+            )
+            .await
+            .unwrap();
+        let expected = ["OriginDropsHead", "OriginHasConsumers", "TargetDropsHead", "TargetExpires"];
+        assert_eq!(found(&v, &work()).await, expected);
+    })
+    .await;
+}
+
+/// T3, T4 and T21: where nothing would arrive, and where that would not even show.
+#[rstest]
+#[tokio::test]
+async fn targets_that_lead_nowhere_are_found_and_never_created(#[values(V43, V40)] version: Version) {
+    in_vhost(version, "nowhere", async |v| {
+        readable(&v, "dlq", QueueType::Quorum).await;
+        assert_eq!(found(&v, &Target::Queue("typo".to_owned())).await, ["TargetMissing"]);
+        let to =
+            |name: &str| Target::Exchange { name: name.to_owned(), routing_key: "orders.created".to_owned() };
+        assert_eq!(found(&v, &to("typo")).await, ["TargetMissing"]);
+        v.exchange("bare", "topic", []).await;
+        assert_eq!(found(&v, &to("bare")).await, ["TargetUnroutable"]);
+        v.exchange("unrouted", "fanout", []).await;
+        v.queue("lost", QueueType::Classic, []).await;
+        v.bind("unrouted", "lost", "", []).await;
+        v.exchange("hiding", "topic", [("alternate-exchange", "unrouted".into())]).await;
+        let hidden = found(&v, &to("hiding")).await;
+        assert!(hidden.contains(&"TargetAlternateExchange"), "{hidden:?}");
+        v.policy("ae", "^bare$", ApplyTo::Exchanges, [("alternate-exchange", "unrouted".into())]).await;
+        let hidden = found(&v, &to("bare")).await;
+        assert!(hidden.contains(&"TargetAlternateExchange"), "{hidden:?}");
+        let queues = v.management.snapshot(&v.name).await.unwrap().queues;
+        assert_eq!(queues.keys().collect::<Vec<_>>(), ["dlq", "lost"], "nothing was created");
+    })
+    .await;
+}
+
+#[rstest]
+#[tokio::test]
+async fn routes_are_followed_through_exchanges_and_counted(#[values(V43, V40)] version: Version) {
+    in_vhost(version, "routes", async |v| {
+        readable(&v, "dlq", QueueType::Quorum).await;
+        for queue in ["work", "copy", "other"] {
+            v.queue(queue, QueueType::Quorum, []).await;
+        }
+        v.exchange("shop", "topic", []).await;
+        v.exchange("inner", "direct", []).await;
+        v.bind("shop", "work", "orders.*", []).await;
+        v.bind("shop", "other", "carts.#", []).await;
+        let target = Target::Exchange { name: "shop".to_owned(), routing_key: "orders.created".to_owned() };
+        assert_eq!(found(&v, &target).await, Vec::<&str>::new());
+        assert_eq!(observe(&v, "dlq", &target).await.target.routes(), ["work"]);
+        v.bind_exchange("shop", "inner", "#", []).await;
+        v.bind_exchange("inner", "shop", "orders.created", []).await;
+        v.bind("inner", "copy", "orders.created", []).await;
+        assert_eq!(observe(&v, "dlq", &target).await.target.routes(), ["copy", "work"]);
+        assert_eq!(found(&v, &target).await, ["TargetFanout"]);
+        v.bind("inner", "dlq", "orders.created", []).await;
+        assert_eq!(found(&v, &target).await, ["TargetIsOrigin", "TargetFanout"]);
+    })
+    .await;
+}
+
+#[rstest]
+#[tokio::test]
+async fn an_origin_queue_that_is_gone_is_told(#[values(V43, V40)] version: Version) {
+    in_vhost(version, "gone", async |v| {
+        v.queue("work", QueueType::Quorum, []).await;
+        assert_eq!(found(&v, &work()).await, ["OriginMissing"]);
+    })
+    .await;
+}

@@ -4,24 +4,36 @@
 //! settings that they turn into, and what it does with them. Nothing past that
 //! point looks at a raw argument again.
 
+mod approve;
 mod audit;
 mod capacity;
+mod cluster;
 mod controller;
 mod crds;
+mod inspect;
 mod manifest;
 mod plan;
+mod replay;
 mod replay_worker;
 mod rules;
 mod schema;
+mod steer;
 mod units;
 mod yaml;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
 use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+
+use self::steer::Steering;
+
+/// The name under which kubectl runs this as `kubectl redrive`.
+const PLUGIN: &str = "kubectl-redrive";
 
 /// Retry topology and dead-letter replay for RabbitMQ, as Kubernetes resources.
 #[derive(Debug, Parser)]
@@ -35,6 +47,18 @@ struct Arguments {
 enum Command {
     /// Show what a RetryPipeline needs on its broker, and what differs from what is there.
     Plan(Box<plan::Arguments>),
+    /// Show what lies in a pipeline's dead-letter queue.
+    Inspect(Box<inspect::Arguments>),
+    /// Move dead letters back, or plan to.
+    Replay(Box<replay::Arguments>),
+    /// Consent to the plan of somebody else's replay.
+    Approve(approve::Arguments),
+    /// End a replay for good.
+    Cancel(steer::Arguments),
+    /// Hold a replay.
+    Suspend(steer::Arguments),
+    /// Let a held replay go on.
+    Resume(steer::Arguments),
     /// Print the custom resource definitions.
     Crds(crds::Arguments),
     /// Print the audit records of a DlqReplay.
@@ -74,7 +98,7 @@ pub fn run() -> ExitCode {
 }
 
 fn run_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let arguments = match Arguments::try_parse_from(arguments) {
+    let arguments = match parse(arguments) {
         Ok(arguments) => arguments,
         Err(error) => {
             let _ = error.print();
@@ -84,6 +108,12 @@ fn run_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     match arguments.command {
         Command::Plan(arguments) => plan::run(*arguments),
+        Command::Inspect(arguments) => return inspect::run(&arguments).exit_code(),
+        Command::Replay(arguments) => return replay::run(&arguments).exit_code(),
+        Command::Approve(arguments) => return approve::run(&arguments).exit_code(),
+        Command::Cancel(arguments) => return steer::run(&arguments, Steering::Cancel).exit_code(),
+        Command::Suspend(arguments) => return steer::run(&arguments, Steering::Suspend).exit_code(),
+        Command::Resume(arguments) => return steer::run(&arguments, Steering::Resume).exit_code(),
         Command::Crds(arguments) => crds::run(&arguments),
         Command::Audit(arguments) => audit::run(&arguments),
         Command::Controller(arguments) => controller::run(*arguments),
@@ -91,6 +121,47 @@ fn run_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::ReplayWorker(arguments) => return replay_worker::run(*arguments),
     }
     .exit_code()
+}
+
+fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Arguments, clap::Error> {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    let is_plugin = arguments.first().is_some_and(|name| is_plugin(name));
+    let command = if is_plugin { as_plugin(Arguments::command()) } else { Arguments::command() };
+    command.try_get_matches_from(arguments).and_then(|matches| Arguments::from_arg_matches(&matches))
+}
+
+fn is_plugin(name: &OsStr) -> bool {
+    Path::new(name).file_stem().is_some_and(|name| name == PLUGIN)
+}
+
+/// How whoever runs this calls it.
+fn program() -> &'static str {
+    match std::env::args_os().next() {
+        Some(name) if is_plugin(&name) => "kubectl redrive",
+        _ => "redrive",
+    }
+}
+
+/// The same command, which calls itself `kubectl redrive` in all its texts.
+fn as_plugin(command: clap::Command) -> clap::Command {
+    let renamed = |text: &str| text.replace("redrive ", "kubectl redrive ");
+    let command = command.name("kubectl-redrive").bin_name("kubectl redrive");
+    command.mut_subcommands(|one| match one.get_after_help().map(|help| renamed(&help.to_string())) {
+        Some(help) => one.after_help(help),
+        None => one,
+    })
+}
+
+/// Runs what talks to a cluster to its end.
+fn block_on<T>(work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| format!("no runtime can be started: {error}"))?;
+    let outcome = runtime.block_on(work);
+    // What hangs in a resolver must not keep the process.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    outcome
 }
 
 /// Says on standard error why a command can't do what it was asked.
@@ -113,11 +184,18 @@ fn print(text: &str) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_arguments_hold_together() {
         Arguments::command().debug_assert();
+        as_plugin(Arguments::command()).debug_assert();
+    }
+
+    #[test]
+    fn kubectl_knows_it_by_its_name() {
+        assert!(is_plugin(OsStr::new("/usr/local/bin/kubectl-redrive")));
+        assert!(is_plugin(OsStr::new("kubectl-redrive.exe")));
+        assert!(!is_plugin(OsStr::new("/usr/local/bin/redrive")));
     }
 
     #[test]

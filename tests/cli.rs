@@ -148,7 +148,7 @@ fn json_has_a_version_and_all_parts() {
         "-f",
         "examples/none.yaml",
         "-f",
-        "examples/replay.yaml",
+        "examples/replay-dry-run.yaml",
         "--capacity",
         "--rate",
         "1/s",
@@ -172,12 +172,12 @@ fn errors_are_part_of_the_json() {
 
 #[test]
 fn other_kinds_are_named_and_skipped() {
-    let ended = redrive(&["plan", "-f", "examples/replay.yaml", "-f", "examples/none.yaml"]);
+    let ended = redrive(&["plan", "-f", "examples/replay-dry-run.yaml", "-f", "examples/none.yaml"]);
     assert_eq!(ended.code, 0);
     assert!(ended.out.starts_with(
-        "skipped: examples/replay.yaml, document 1: DlqReplay orders-after-fix is no RetryPipeline\n\ndefault/audit-trail"
+        "skipped: examples/replay-dry-run.yaml, document 1: DlqReplay orders-look is no RetryPipeline\n\ndefault/audit-trail"
     ));
-    let ended = redrive(&["plan", "-f", "examples/replay.yaml"]);
+    let ended = redrive(&["plan", "-f", "examples/replay-dry-run.yaml"]);
     assert_eq!((ended.code, ended.err.as_str()), (1, "error: no file holds a RetryPipeline\n"));
 }
 
@@ -397,4 +397,91 @@ fn the_operator_says_why_it_can_not_start() {
     let ended = redrive_with(&["controller"], b"", &nowhere);
     assert_eq!(ended.code, 1);
     assert!(ended.err.contains("error: failed to infer config"), "{}", ended.err);
+}
+
+const WHY: [&str; 2] = ["--justification", "fix for ORD-1123 deployed in 4.2.1"];
+
+fn replay(arguments: &[&str]) -> Ended {
+    redrive(&[&["replay", "orders"], &WHY[..], arguments].concat())
+}
+
+#[test]
+fn the_shortest_replay_names_pipeline_and_reason() {
+    let ended = replay(&["--print", "--name", "orders-1"]);
+    assert_eq!((ended.code, ended.err.as_str()), (0, ""));
+    assert_golden("replay-short.yaml", &ended.out);
+}
+
+#[test]
+fn every_flag_of_a_replay_has_its_field() {
+    let flags = "--print --name orders-1 -n shop --dry-run --from quarantine:poison --to exchange:shop.events --to-key a.b \
+                 --allow-fanout --header x-tenant-id=42 --header a=b=c --reason rejected,expired --reason maxlen \
+                 --first-death-queue q1 --first-death-queue q2 --routing-key orders.* --message-id m1 --message-id m2 \
+                 --older-than 10m --newer-than 48h --limit 500 --scan-limit 1000 --rate 20 --batch 5 --pause 10s \
+                 --ramp-from 1 --ramp-every 1m --ramp-factor 3 --window 50 --stop-on-return-percent 5 --sample 20 \
+                 --min-returns 2 --canary-messages 1 --canary-after 1m --canary-tries 2 --pause-above-target-depth 9 \
+                 --without-consumers --max-unroutable 4 --retry-failures --keep-expiration --max-replays-per-message 7 \
+                 --idempotency-header x-key --idempotency-generate --not-before 2026-11-29T23:00:00+01:00 \
+                 --deadline 2h --suspend --ttl 720h";
+    let mut flags: Vec<&str> = flags.split_whitespace().collect();
+    flags.extend(["--expression", "headers[\"x-tenant-id\"] == \"42\""]);
+    let ended = replay(&flags);
+    assert_eq!((ended.code, ended.err.as_str()), (0, ""));
+    assert_golden("replay-full.yaml", &ended.out);
+}
+
+#[test]
+fn a_ramp_needs_only_its_beginning() {
+    let ended = replay(&["--print", "--name", "a", "--ramp-from", "1"]);
+    assert!(ended.out.contains("ramp:\n      every: 30s\n      factor: 2\n      from: 1\n"), "{}", ended.out);
+}
+
+#[test]
+fn a_replay_without_a_name_gets_one_with_the_time() {
+    let ended = replay(&["--print"]);
+    let name = ended.out.lines().find_map(|line| line.strip_prefix("  name: orders-")).unwrap();
+    assert_eq!(name.len(), "20261129-220000".len(), "{name}");
+}
+
+#[rstest]
+#[case::short(&["replay", "orders", "--justification", "because"], "--justification: say in 10 characters or more why it is right to replay now")]
+#[case::no_reason(&["replay", "orders"], "--justification <TEXT>")]
+#[case::from(&["replay", "orders", "--justification", WHY[1], "--from", "work-queue"], "--from: a replay reads from dead-letter, quarantine:CATEGORY or parking-lot")]
+#[case::to(&["replay", "orders", "--justification", WHY[1], "--to", "dlq"], "--to: a replay moves to work-queue, origin")]
+#[case::place(&["replay", "orders", "--justification", WHY[1], "--to", "orders.queue"], "there are dead-letter, work-queue")]
+#[case::key(&["replay", "orders", "--justification", WHY[1], "--to-key", "a"], "--to-key goes with --to exchange:NAME alone")]
+#[case::header(&["replay", "orders", "--justification", WHY[1], "--header", "a"], "write NAME=VALUE, such as x-error-type=Timeout")]
+#[case::header_twice(&["replay", "orders", "--justification", WHY[1], "--header", "a=1", "--header", "a=2"], "--header a stands there twice")]
+#[case::reason(&["replay", "orders", "--justification", WHY[1], "--reason", "poison"], "there are rejected, expired, maxlen and delivery_limit")]
+#[case::rate(&["replay", "orders", "--justification", WHY[1], "--rate", "0"], "0 is not in 1..=100000")]
+#[case::duration(&["replay", "orders", "--justification", WHY[1], "--older-than", "2 days"], "is no duration: write whole numbers")]
+#[case::time(&["replay", "orders", "--justification", WHY[1], "--not-before", "tomorrow"], "write a moment with its offset, such as 2026-11-29T22:00:00Z")]
+#[case::ramp(&["replay", "orders", "--justification", WHY[1], "--ramp-every", "1m"], "--ramp-from <PER-SECOND>")]
+#[case::both(&["replay", "orders", "--justification", WHY[1], "--watch", "--wait"], "cannot be used with")]
+#[case::kubeconfig(&["approve", "orders-1", "--kubeconfig", "nowhere"], "nowhere")]
+#[case::most(&["approve", "orders-1", "--max-messages", "0"], "0 is not in 1..")]
+fn a_flag_that_can_not_be_used_is_explained(#[case] arguments: &[&str], #[case] why: &str) {
+    let ended = redrive(arguments);
+    assert_eq!((ended.code, ended.out.as_str()), (1, ""));
+    assert!(ended.err.contains(why), "{}", ended.err);
+}
+
+/// As kubectl runs a plugin: by a link of that name.
+#[test]
+fn under_the_name_of_a_plugin_it_calls_itself_so() {
+    let folder = std::env::temp_dir().join(format!("redrive-plugin-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let link = folder.join("kubectl-redrive");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_redrive"), &link).unwrap();
+    let help = |arguments: &[&str]| {
+        let output = Command::new(&link).args(arguments).output().unwrap();
+        assert!(output.status.success());
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert!(help(&["--help"]).contains("Usage: kubectl redrive <COMMAND>"));
+    let text = help(&["approve", "--help"]);
+    assert!(text.contains("Usage: kubectl redrive approve [OPTIONS] <NAME>"), "{text}");
+    assert!(text.contains("\n  kubectl redrive approve orders-20261129-220000\n"), "{text}");
+    assert!(!text.replace("kubectl redrive ", "").contains("redrive "), "{text}");
+    fs::remove_dir_all(folder).unwrap();
 }

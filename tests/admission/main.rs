@@ -10,6 +10,7 @@
 mod approval;
 mod careful;
 mod cluster;
+mod command;
 mod floor;
 #[path = "../support/kubernetes.rs"]
 mod kubernetes;
@@ -132,8 +133,11 @@ async fn the_api_server_judges_every_change_as_the_table_says() {
 async fn the_api_server_accepts_every_example() {
     let cluster = Cluster::connect("examples").await;
     let mut wrong = Vec::new();
-    for path in yaml_files("examples") {
-        for object in documents::<Value>(&path) {
+    // And what `redrive replay --print` makes of flags.
+    for path in [yaml_files("examples"), yaml_files("tests/golden/cli")].concat() {
+        for mut object in documents::<Value>(&path) {
+            // It is tried in a namespace of its own.
+            object["metadata"].as_object_mut().unwrap().remove("namespace");
             if object["apiVersion"] == "redrive.dev/v1alpha1" {
                 let found = cluster.complaints_on_create(&object).await;
                 if !found.is_empty() {

@@ -19,6 +19,7 @@ mod edits;
 mod external;
 mod faults;
 mod few;
+mod inspect;
 mod kill;
 mod leftovers;
 mod names;

@@ -36,7 +36,6 @@ type Answer = Pin<Box<dyn Future<Output = Told> + Send>>;
 
 /// The end of something that took time.
 enum Told {
-    Event(Event),
     /// Of a session that may be gone by now.
     OfSession(u32, Event),
     Kept(Event),
@@ -155,7 +154,6 @@ impl<R: Journal> Driver<R> {
 
     fn told(&mut self, told: Told) {
         match told {
-            Told::Event(event) => self.tell(event),
             Told::OfSession(number, event) => {
                 if self.is_current(number) {
                     self.tell_of_session(event);

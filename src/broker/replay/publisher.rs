@@ -11,15 +11,19 @@ use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
 use lapin::types::ShortString;
 use lapin::{BasicProperties, Channel, Connection};
 use tokio::sync::mpsc;
+use tokio::time::sleep;
 
 use super::confirms::{Confirms, Fate, Fates, REPLAY_ID};
 use super::convert::{self, TooLong};
 use super::session::Signal;
+use super::LINGER;
 use crate::replay::engine::Tag;
 use crate::replay::message::{Outgoing, Value};
 
 /// Publishes that are taken over at once.
-const AT_ONCE: usize = 64;
+const AT_ONCE: usize = 256;
+/// With so many under way, one confirm more or less waits for others.
+const MANY: usize = 64;
 
 /// A message as it goes over the wire, kept until its fate is known.
 #[derive(Debug)]
@@ -92,20 +96,23 @@ impl Publisher {
         let mut batch = Vec::with_capacity(AT_ONCE);
         loop {
             tokio::select! {
-                biased;
-                () = self.confirms.come() => {
-                    let settled = self.settle()?;
-                    let news = (session, Signal::Published(settled));
-                    if signals.send(news).await.is_err() {
-                        return Ok(());
-                    }
-                }
+                () = self.confirms.come() => {}
                 count = parcels.recv_many(&mut batch, AT_ONCE) => {
                     if count == 0 {
                         return Ok(());
                     }
-                    self.publish(&mut batch).await?;
                 }
+            }
+            let settled = self.settle()?;
+            if !settled.is_empty() && signals.send((session, Signal::Published(settled))).await.is_err() {
+                return Ok(());
+            }
+            while let Some(parcel) = room(&batch).then(|| parcels.try_recv().ok()).flatten() {
+                batch.push(parcel);
+            }
+            self.publish(&mut batch).await?;
+            if self.parcels.len() >= MANY {
+                sleep(LINGER).await;
             }
         }
     }
@@ -146,4 +153,8 @@ impl Publisher {
         }
         Ok(())
     }
+}
+
+fn room(batch: &[(Tag, Box<Parcel>)]) -> bool {
+    batch.len() < AT_ONCE
 }

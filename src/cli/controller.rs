@@ -159,15 +159,20 @@ impl Arguments {
     }
 }
 
+/// A filter that never shows what the AMQP client logs of returned messages: their bodies.
+pub(super) fn without_bodies(asked: EnvFilter) -> EnvFilter {
+    // The client's frames hold bodies as well, at the level trace.
+    let quiet = ["lapin=info", "lapin::returned_messages=off", "lapin::channels=info", "lapin::frames=info"];
+    quiet.into_iter().fold(asked, |filter, directive| match directive.parse() {
+        Ok(directive) => filter.add_directive(directive),
+        Err(_) => filter.add_directive(Directive::from(LevelFilter::OFF)),
+    })
+}
+
 /// Runs the operator until SIGTERM or SIGINT.
 pub(super) fn run(arguments: Arguments) -> Outcome {
     let settings = arguments.settings();
-    // Whatever is asked for: there the AMQP client logs returned messages with their bodies.
-    let silent = Directive::from(LevelFilter::OFF);
-    let log = match "lapin::returned_messages=off".parse() {
-        Ok(quiet) => arguments.log.add_directive(quiet),
-        Err(_) => arguments.log.add_directive(silent),
-    };
+    let log = without_bodies(arguments.log);
     let lines = tracing_subscriber::fmt().with_env_filter(log).with_writer(std::io::stderr);
     match arguments.log_format {
         LogFormat::Text => lines.init(),
@@ -238,6 +243,16 @@ pub(super) fn chain(error: &dyn Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_filter_shows_bodies() {
+        let asked = "trace,lapin=trace,lapin::returned_messages=warn,lapin::channels=trace";
+        let filter = without_bodies(EnvFilter::new(asked)).to_string();
+        for quiet in ["lapin=info", "lapin::returned_messages=off", "lapin::channels=info"] {
+            assert!(filter.split(',').any(|directive| directive == quiet), "{filter}");
+        }
+        assert!(!filter.contains("lapin=trace") && !filter.contains("messages=warn"), "{filter}");
+    }
 
     #[test]
     fn a_broker_is_not_polled_all_the_time() {

@@ -86,7 +86,7 @@ fn an_end_shows_what_became_of_the_messages() {
         "progress": {
             "examined": 12, "matched": 9, "replayed": 5, "failed": 3, "unroutable": 0, "nacked": 0,
             "quarantined": 0, "unmovable": 1, "unmovableMessages": ["id-7"], "skipped": 1, "duplicatesPossible": 2,
-            "beyondFence": 0,
+            "beyondFence": 0, "underWay": 0, "inFlight": 0,
         },
         "summary": {
             "result": "CompletedWithFailures", "message": "3 of 9 messages stayed",
@@ -104,7 +104,7 @@ fn progress_is_one_line_with_rate_and_time_left() {
         "plan": made(),
         "progress": {
             "examined": 2_000, "matched": 600, "replayed": 480, "failed": 1, "unroutable": 1, "nacked": 0,
-            "quarantined": 0, "unmovable": 0, "skipped": 0, "duplicatesPossible": 0, "beyondFence": 0,
+            "quarantined": 0, "unmovable": 0, "skipped": 0, "duplicatesPossible": 0, "beyondFence": 0, "underWay": 0, "inFlight": 0,
             "rate": "19.8", "eta": "36s",
         },
     });

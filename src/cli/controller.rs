@@ -9,8 +9,8 @@ use clap::builder::FalseyValueParser;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::{Directive, LevelFilter};
 
+use super::log::{self, LogFormat};
 use super::{Outcome, fail};
 use crate::api::Duration;
 use crate::controller::{self, AuditStream, ReplaySettings, RunnerKind, Settings};
@@ -128,14 +128,6 @@ impl ReplayArguments {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum LogFormat {
-    /// For people.
-    Text,
-    /// One JSON object a line.
-    Json,
-}
-
 fn poll_interval(text: &str) -> Result<Duration, String> {
     let interval = text.parse::<Duration>().map_err(|error| error.to_string())?;
     if interval < SHORTEST_POLL {
@@ -159,25 +151,10 @@ impl Arguments {
     }
 }
 
-/// A filter that never shows what the AMQP client logs of returned messages: their bodies.
-pub(super) fn without_bodies(asked: EnvFilter) -> EnvFilter {
-    // The client's frames hold bodies as well, at the level trace.
-    let quiet = ["lapin=info", "lapin::returned_messages=off", "lapin::channels=info", "lapin::frames=info"];
-    quiet.into_iter().fold(asked, |filter, directive| match directive.parse() {
-        Ok(directive) => filter.add_directive(directive),
-        Err(_) => filter.add_directive(Directive::from(LevelFilter::OFF)),
-    })
-}
-
 /// Runs the operator until SIGTERM or SIGINT.
 pub(super) fn run(arguments: Arguments) -> Outcome {
     let settings = arguments.settings();
-    let log = without_bodies(arguments.log);
-    let lines = tracing_subscriber::fmt().with_env_filter(log).with_writer(std::io::stderr);
-    match arguments.log_format {
-        LogFormat::Text => lines.init(),
-        LogFormat::Json => lines.json().flatten_event(true).init(),
-    }
+    log::begin(arguments.log, arguments.log_format);
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return fail(format!("no runtime can be started: {error}")),
@@ -243,16 +220,6 @@ pub(super) fn chain(error: &dyn Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn no_filter_shows_bodies() {
-        let asked = "trace,lapin=trace,lapin::returned_messages=warn,lapin::channels=trace";
-        let filter = without_bodies(EnvFilter::new(asked)).to_string();
-        for quiet in ["lapin=info", "lapin::returned_messages=off", "lapin::channels=info"] {
-            assert!(filter.split(',').any(|directive| directive == quiet), "{filter}");
-        }
-        assert!(!filter.contains("lapin=trace") && !filter.contains("messages=warn"), "{filter}");
-    }
 
     #[test]
     fn a_broker_is_not_polled_all_the_time() {

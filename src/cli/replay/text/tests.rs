@@ -114,6 +114,26 @@ fn progress_is_one_line_with_rate_and_time_left() {
 }
 
 #[test]
+fn what_moved_past_the_fence_is_told_while_it_runs_and_at_its_end() {
+    let status = json!({
+        "progress": {
+            "examined": 20, "matched": 20, "replayed": 20, "failed": 0, "unroutable": 0, "nacked": 0,
+            "quarantined": 0, "unmovable": 0, "skipped": 0, "duplicatesPossible": 0, "beyondFence": 1_010,
+            "underWay": 0, "inFlight": 0,
+        },
+        "summary": {
+            "result": "Completed", "message": "all moved", "finished": "2026-11-29T22:01:05Z", "matched": 20,
+            "replayed": 20, "failed": 0, "skipped": 0, "duplicatesPossible": 0,
+        },
+    });
+    let replay = replay(json!({}), status);
+    let status = replay.status.as_ref().unwrap();
+    let line = progress(&replay, status.progress.as_ref().unwrap());
+    assert_eq!(line, "20 moved, 20 read, 1,010 past the fence");
+    assert_golden("summary-past-fence.txt", &summary(&replay, status.summary.as_ref().unwrap()));
+}
+
+#[test]
 fn an_approval_limits_what_moves() {
     let approval =
         json!({"approvedBy": "approver@example.com", "maxMessages": 300, "planHash": "5f0c1d0e9a"});

@@ -47,10 +47,7 @@ pub(crate) async fn show(show: &mut Show, client: Client, arguments: &Arguments)
     let mut scenes = Scenes { show, redrive, pipeline: &arguments.pipeline };
     let dead = scenes.look().await?;
     scenes.plan(&dead).await?;
-    scenes
-        .show
-        .screen
-        .title("Release 2 has the fault repaired. Ten orders first, with a second person's consent");
+    scenes.show.screen.title("Release 2 has the fault repaired. Ten orders first");
     scenes.show.deploy(arguments, Release::Fixed).await?;
     let first = scenes.first(&dead).await?;
     scenes.rest(&dead, first).await?;
@@ -77,7 +74,18 @@ impl Scenes<'_> {
         self.show.screen.title("What would a replay do? A dry run ends with the plan");
         let name = self.redrive.name("orders-dry-run");
         let why = "what died since release 1";
-        let asked = ["replay", self.pipeline, "--name", &name, "--dry-run", "--wait", "--justification", why];
+        let asked = [
+            "replay",
+            self.pipeline,
+            "--name",
+            &name,
+            "--deadline",
+            "10m",
+            "--dry-run",
+            "--wait",
+            "--justification",
+            why,
+        ];
         self.run(Person::Requester, &asked, DONE).await?;
         let replay = self.redrive.replay(&name).await?;
         ended(&replay, "Completed", 0..=0)?;
@@ -154,7 +162,8 @@ impl Scenes<'_> {
     /// Asks for a replay and, where there is a second person, has it approved. Returns its name.
     async fn approved(&self, of: &str, why: &str, options: &[&str], ends: i32) -> Result<String> {
         let name = self.redrive.name(of);
-        let asked = ["replay", self.pipeline, "--name", &name, "--wait", "--justification", why];
+        let asked =
+            ["replay", self.pipeline, "--name", &name, "--deadline", "10m", "--wait", "--justification", why];
         let asked = [asked.as_slice(), options].concat();
         if !self.redrive.has_approver() {
             self.run(Person::Requester, &asked, ends).await?;

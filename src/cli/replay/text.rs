@@ -222,14 +222,18 @@ pub(in crate::cli) fn summary(replay: &DlqReplay, ended: &ReplaySummary) -> Stri
     }
     row(&mut out, "Selected", &number(ended.matched));
     row(&mut out, "Moved", &number(ended.replayed));
-    for (name, count) in
-        [("Failed", ended.failed), ("Left", ended.skipped), ("Maybe twice", ended.duplicates_possible)]
-    {
+    let progress = replay.status.as_ref().and_then(|status| status.progress.as_ref());
+    let beyond = progress.map_or(0, |progress| progress.beyond_fence);
+    for (name, count) in [
+        ("Failed", ended.failed),
+        ("Left", ended.skipped),
+        ("Maybe twice", ended.duplicates_possible),
+        ("Beyond fence", beyond),
+    ] {
         if count > 0 {
             row(&mut out, name, &number(count));
         }
     }
-    let progress = replay.status.as_ref().and_then(|status| status.progress.as_ref());
     for message in progress.iter().flat_map(|progress| &progress.unmovable_messages) {
         let _ = writeln!(out, "can't be published any more, and stayed: {}", clean(message));
     }

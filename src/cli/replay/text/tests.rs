@@ -114,6 +114,28 @@ fn progress_is_one_line_with_rate_and_time_left() {
 }
 
 #[test]
+fn an_end_tells_of_messages_beyond_the_fence_where_there_are_any() {
+    let text = |beyond: i64| {
+        let status = json!({
+            "progress": {
+                "examined": 9, "matched": 9, "replayed": 9, "failed": 0, "unroutable": 0, "nacked": 0,
+                "quarantined": 0, "unmovable": 0, "skipped": 0, "duplicatesPossible": 0, "beyondFence": beyond,
+                "underWay": 0, "inFlight": 0,
+            },
+            "summary": {
+                "result": "Completed", "message": "every selected message was moved",
+                "finished": "2026-11-29T22:01:05Z", "matched": 9, "replayed": 9, "failed": 0, "skipped": 0,
+                "duplicatesPossible": 0,
+            },
+        });
+        let ended = replay(json!({}), status);
+        summary(&ended, ended.status.as_ref().unwrap().summary.as_ref().unwrap())
+    };
+    assert!(text(7).lines().any(|line| line == "Beyond fence  7"), "{}", text(7));
+    assert!(!text(0).contains("fence"), "{}", text(0));
+}
+
+#[test]
 fn an_approval_limits_what_moves() {
     let approval =
         json!({"approvedBy": "approver@example.com", "maxMessages": 300, "planHash": "5f0c1d0e9a"});

@@ -225,6 +225,7 @@ pub(in crate::cli) fn summary(replay: &DlqReplay, ended: &ReplaySummary) -> Stri
     }
     row(&mut out, "Selected", &number(ended.matched));
     row(&mut out, "Moved", &number(ended.replayed));
+    let progress = replay.status.as_ref().and_then(|status| status.progress.as_ref());
     for (name, count) in
         [("Failed", ended.failed), ("Left", ended.skipped), ("Maybe twice", ended.duplicates_possible)]
     {
@@ -232,7 +233,6 @@ pub(in crate::cli) fn summary(replay: &DlqReplay, ended: &ReplaySummary) -> Stri
             row(&mut out, name, &number(count));
         }
     }
-    let progress = replay.status.as_ref().and_then(|status| status.progress.as_ref());
     if let Some(count) = progress.map(|progress| progress.beyond_fence).filter(|count| *count > 0) {
         row(&mut out, "Past fence", &format!("{}, which came after the start", number(count)));
     }

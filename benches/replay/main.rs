@@ -7,7 +7,6 @@ mod lab;
 #[path = "../operator/meter.rs"]
 mod meter;
 mod mover;
-mod plain;
 #[path = "../operator/process.rs"]
 #[allow(dead_code)] // the other bench starts operators
 mod process;
@@ -57,17 +56,6 @@ fn main() -> ExitCode {
             let order = arguments.get(1).map_or("", String::as_str);
             runtime.block_on(mover::carry_out(order)).map(|()| true)
         }
-        Some("plain") => runtime.block_on(plain::carry_out(&arguments[1..])).map(|()| true),
-        Some("plains") => runtime.block_on(async { 
-            let lab = Lab::start().await?;
-            for a in arguments[1..].iter() {
-                lab.fill(MANY).await?;
-                let meter = meter::Meter::start(None);
-                let b: Vec<String> = a.split(',').map(str::to_owned).collect();
-                tokio::task::spawn_blocking(move || std::process::Command::new(std::env::current_exe().unwrap()).arg("plain").args(b).status()).await??;
-                eprintln!("   {}", meter::text(&meter.used()));
-            }
-            Ok(true) }),
         _ => runtime.block_on(measure(&arguments)),
     };
     match result {

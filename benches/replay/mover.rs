@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Result, process};
 use crate::lab::{ORIGIN, TARGET, VHOST, endpoint};
+use crate::{Result, process};
 
 /// The word that makes the bench one replay.
 pub(crate) const WORD: &str = "move";

@@ -167,8 +167,7 @@ impl Run {
                 self.tell_all(events);
             }
             Step::Confirm(n) => {
-                let events: Vec<_> =
-                    (0..=n % 4).filter_map(|_| self.broker.publish_ends(n, false)).collect();
+                let events: Vec<_> = (0..=n % 4).filter_map(|_| self.broker.publish_ends(n, false)).collect();
                 self.tell_all(events);
             }
             Step::Refuse(n) => {

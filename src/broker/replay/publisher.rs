@@ -1,22 +1,22 @@
 //! The publishing connection: mandatory, confirmed, many under way at once.
 //!
 //! One task publishes and takes confirms, in turns: a confirm is judged only while every
-//! publish before it is known (see `confirms`). A blocked connection holds this task up, and
-//! nothing else.
+//! publish before it is known (see `confirms`). What a blocked connection does not take waits
+//! in the client.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
-use futures::future::join_all;
 use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
 use lapin::types::ShortString;
-use lapin::{BasicProperties, Channel, Connection};
+use lapin::{BasicProperties, Channel, Confirmation, Connection};
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
+use super::LINGER;
 use super::confirms::{Confirms, Fate, Fates, REPLAY_ID};
 use super::convert::{self, TooLong};
 use super::session::Signal;
-use super::LINGER;
 use crate::replay::engine::Tag;
 use crate::replay::message::{Outgoing, Value};
 
@@ -58,15 +58,15 @@ pub(super) enum Published {
     Confirmed(Tag),
     Returned(Tag),
     /// With the message, to be published again.
-    Refused(Tag, Box<Parcel>),
+    Refused(Tag, Arc<Parcel>),
 }
 
 /// Opens the channel and publishes what comes until `parcels` ends or the channel is gone.
 pub(super) struct Publisher {
-    channel: Channel,
+    channel: Arc<Channel>,
     confirms: Confirms,
     fates: Fates,
-    parcels: HashMap<u64, (Tag, Box<Parcel>)>,
+    parcels: HashMap<u64, (Tag, Arc<Parcel>)>,
     last: u64,
 }
 
@@ -75,7 +75,7 @@ impl Publisher {
         let channel = connection.create_channel().await?;
         channel.confirm_select(ConfirmSelectOptions::default()).await?;
         Ok(Self {
-            channel,
+            channel: Arc::new(channel),
             confirms: Confirms::default(),
             fates: Fates::default(),
             parcels: HashMap::new(),
@@ -89,7 +89,7 @@ impl Publisher {
     /// Where the channel or its connection is gone; what was under way may have arrived.
     pub(super) async fn run(
         mut self,
-        mut parcels: mpsc::Receiver<(Tag, Box<Parcel>)>,
+        mut parcels: mpsc::Receiver<(Tag, Arc<Parcel>)>,
         session: u32,
         signals: mpsc::Sender<(u32, Signal)>,
     ) -> lapin::Result<()> {
@@ -103,14 +103,14 @@ impl Publisher {
                     }
                 }
             }
+            while let Some(parcel) = room(&batch).then(|| parcels.try_recv().ok()).flatten() {
+                batch.push(parcel);
+            }
+            self.publish(&mut batch);
             let settled = self.settle()?;
             if !settled.is_empty() && signals.send((session, Signal::Published(settled))).await.is_err() {
                 return Ok(());
             }
-            while let Some(parcel) = room(&batch).then(|| parcels.try_recv().ok()).flatten() {
-                batch.push(parcel);
-            }
-            self.publish(&mut batch).await?;
             if self.parcels.len() >= MANY {
                 sleep(LINGER).await;
             }
@@ -131,30 +131,26 @@ impl Publisher {
         Ok(settled.collect())
     }
 
-    async fn publish(&mut self, batch: &mut Vec<(Tag, Box<Parcel>)>) -> lapin::Result<()> {
-        let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
-        let channel = &self.channel;
-        // Each is queued when it is polled for the first time, so they go in this order.
-        let sent = join_all(batch.iter().map(|(_, parcel)| {
-            channel.basic_publish(
-                parcel.exchange.clone(),
-                parcel.routing_key.clone(),
-                options,
-                &parcel.body,
-                parcel.properties.clone(),
-            )
-        }))
-        .await;
-        for (confirm, (tag, parcel)) in sent.into_iter().zip(batch.drain(..)) {
+    /// Adds publishes to those under way; the client gets them, in this order, with the next
+    /// look at what came.
+    fn publish(&mut self, batch: &mut Vec<(Tag, Arc<Parcel>)>) {
+        for (tag, parcel) in batch.drain(..) {
             self.last += 1;
             self.fates.add(self.last, parcel.id.clone());
-            self.confirms.add(self.last, confirm?);
+            self.confirms.add(self.last, publish(Arc::clone(&self.channel), Arc::clone(&parcel)));
             self.parcels.insert(self.last, (tag, parcel));
         }
-        Ok(())
     }
 }
 
-fn room(batch: &[(Tag, Box<Parcel>)]) -> bool {
+/// Publishes, and waits for the confirm.
+async fn publish(channel: Arc<Channel>, parcel: Arc<Parcel>) -> lapin::Result<Confirmation> {
+    let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
+    let (exchange, routing_key) = (parcel.exchange.clone(), parcel.routing_key.clone());
+    let properties = parcel.properties.clone();
+    channel.basic_publish(exchange, routing_key, options, &parcel.body, properties).await?.await
+}
+
+fn room(batch: &[(Tag, Arc<Parcel>)]) -> bool {
     batch.len() < AT_ONCE
 }

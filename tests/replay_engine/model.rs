@@ -169,7 +169,6 @@ impl Broker {
                     if channel == 0 {
                         self.numbers.clear();
                         self.tags.clear();
-                        self.given_up.clear();
                     }
                     let prefetch = usize::from(prefetch);
                     self.consumer = Some(Consumer { pass, channel, prefetch });
@@ -270,6 +269,7 @@ impl Broker {
                 *self.target.entry(id).or_default() += 1;
             }
         }
+        self.given_up.clear();
         self.consumer = None;
         self.answers.clear();
         self.records.clear();

@@ -103,7 +103,7 @@ impl Engine {
 
     /// Opens the origin queue.
     pub(super) fn open(&mut self) {
-        let expected = self.left().saturating_sub(self.doubt);
+        let expected = self.fringe.surely(self.left());
         self.out.push(Command::Open { expected });
     }
 }

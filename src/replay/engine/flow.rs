@@ -337,7 +337,7 @@ impl Engine {
         self.flow.open -= sure.total();
         self.counts.replayed += sure.replayed;
         self.counts.quarantined += sure.quarantined;
-        self.counts.beyond_fence += sure.beyond;
+        self.counts.beyond_fence += self.fringe.moved(sure.beyond);
     }
 
     /// Whether a batch may begin: the last checkpoint is young enough and allows it.

@@ -52,6 +52,11 @@ async fn what_one_person_asks_for_another_one_approves_and_the_operator_carries_
     let policies = Policies::install(&world.client, roles).await;
     let asked = ask("after");
     assert_eq!(asked.code, 5, "{asked:?}");
+    // Without a terminal the last phase is a result, and said once.
+    let said = |text: &str| text.matches("AwaitingApproval").count();
+    assert_eq!((said(&asked.errors), said(&asked.output)), (0, 1), "{asked:?}");
+    let command = format!("`redrive approve after -n {}`", world.namespace);
+    assert!(asked.output.contains(&command), "{asked:?}");
     let waiting = world.until_phase("after", "AwaitingApproval").await;
     assert_eq!(waiting.spec.requested_by.as_deref(), Some(REQUESTER));
     assert_eq!(verdict_of(&waiting, "Approved"), "False AwaitingApproval");

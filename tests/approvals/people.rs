@@ -30,8 +30,7 @@ pub(crate) struct Person {
 pub(crate) struct Said {
     pub(crate) code: i32,
     pub(crate) errors: String,
-    #[allow(dead_code, reason = "shown where a test fails")]
-    output: String,
+    pub(crate) output: String,
 }
 
 impl Person {

@@ -180,6 +180,8 @@ impl Broker {
                 Command::Publish(tag) => {
                     let id = self.tags[&tag];
                     assert!(!matches!(self.kinds.verdict(id), Verdict::Discard | Verdict::Leave { .. }));
+                    let kept = self.durable.as_ref().and_then(|checkpoint| checkpoint.started);
+                    assert!(kept.is_some(), "after a crash nobody would know when it began");
                     self.flying.push((tag, id));
                 }
                 Command::Record(order, tags) => self.records.push_back((order, tags)),

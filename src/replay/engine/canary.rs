@@ -93,7 +93,8 @@ impl Engine {
         let failed = self.failed_tests + 1;
         let why = format!("{back} of {} test messages came back", self.pass.acked);
         if failed >= guard.canary.tries {
-            let stopped = format!("{why}, after {failed} tests");
+            let tests = if failed == 1 { "1 test".to_owned() } else { format!("{failed} tests") };
+            let stopped = format!("{why}, after {tests}");
             self.trial = Trial::None;
             self.end(Next::End(Outcome::Stopped(stopped)));
         } else {

@@ -191,6 +191,18 @@ impl Start {
     }
 
     pub(crate) fn go(self, vhost: &Vhost) -> Worker {
+        let (exchange, routing_key) = self.to.clone();
+        let judge = ByNumber { pick: self.pick, to: self.to.clone() };
+        let target = if exchange.is_empty() {
+            Target::Queue(routing_key)
+        } else {
+            Target::Exchange { name: exchange, routing_key }
+        };
+        self.go_by(vhost, judge, target)
+    }
+
+    /// With another judge, who says where messages go.
+    pub(crate) fn go_by(self, vhost: &Vhost, judge: impl Judge, target: Target) -> Worker {
         let (orders, ordered) = watch::channel(self.orders.clone());
         let (reports, reported) = watch::channel(Report {
             activity: redrive::replay::outcome::Activity::Running,
@@ -199,12 +211,6 @@ impl Start {
             rate: 0.0,
         });
         let stop = CancellationToken::new();
-        let (exchange, routing_key) = self.to.clone();
-        let target = if exchange.is_empty() {
-            Target::Queue(routing_key)
-        } else {
-            Target::Exchange { name: exchange, routing_key }
-        };
         let assignment = Assignment {
             site: Site {
                 endpoint: Arc::new(vhost.version.endpoint()),
@@ -213,7 +219,7 @@ impl Start {
                 queue: DLQ.to_owned(),
             },
             target,
-            judge: ByNumber { pick: self.pick, to: self.to },
+            judge,
             limits: self.limits,
             checkpoint: self.memory.last(),
             planned: None,
@@ -300,11 +306,13 @@ pub(crate) async fn failing_consumer(vhost: &Vhost) -> lapin::Connection {
 
 /// Runs `rabbitmqctl` on the development cluster's broker.
 pub(crate) async fn rabbitmqctl(version: Version, arguments: &'static [&'static str]) {
+    tokio::task::spawn_blocking(move || rabbitmqctl_now(version, arguments)).await.unwrap();
+}
+
+/// As [`rabbitmqctl`], where nothing can wait for it.
+pub(crate) fn rabbitmqctl_now(version: Version, arguments: &[&str]) {
     let series = if version == Version::V43 { "43" } else { "40" };
     let dev = std::env::var("REDRIVE_DEV").expect("REDRIVE_DEV: eval \"$(hack/dev env)\"");
-    let output = tokio::task::spawn_blocking(move || {
-        Command::new(dev).args(["broker", "ctl", series]).args(arguments).output().unwrap()
-    });
-    let output = output.await.unwrap();
+    let output = Command::new(dev).args(["broker", "ctl", series]).args(arguments).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }

@@ -7,8 +7,10 @@
 #[path = "../support/broker.rs"]
 mod support;
 
+mod asked;
 mod guards;
 mod lab;
+mod limits;
 mod loss;
 mod moves;
 mod order;

@@ -12,6 +12,7 @@ use tokio::time::timeout;
 
 use super::counting::Counting;
 use super::judging::Case;
+use super::largest::Largest;
 use super::lock::{self, Lock};
 use super::publisher::{Parcel, Published, Publisher};
 use super::reader::{Channels, Gone, Order, Reader};
@@ -53,6 +54,7 @@ pub(super) struct Plan {
     /// Milliseconds that the broker may wait for an acknowledgement, where it can be told.
     pub(super) consumer_timeout: Option<u64>,
     pub(super) lines: Lines,
+    pub(super) largest: Largest,
 }
 
 /// Both connections and their tasks.
@@ -86,7 +88,7 @@ impl Session {
             }
         }
         let publishing = Arc::new(connect("redrive replay: publishes").await?);
-        let publisher = ask(site, "publish", Publisher::open(&publishing)).await?;
+        let publisher = ask(site, "publish", Publisher::open(&publishing, plan.largest.clone())).await?;
         Ok(Self::start(number, plan, [reading, publishing], publisher))
     }
 

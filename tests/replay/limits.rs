@@ -24,10 +24,7 @@ impl LoweredLimit {
 impl Drop for LoweredLimit {
     fn drop(&mut self) {
         let configured = "element(2, application:get_env(rabbit, max_message_size))";
-        rabbitmqctl_now(
-            self.0,
-            &["eval", &format!("persistent_term:put(max_message_size, {configured}).")],
-        );
+        rabbitmqctl_now(self.0, &["eval", &format!("persistent_term:put(max_message_size, {configured}).")]);
     }
 }
 

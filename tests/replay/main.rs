@@ -13,4 +13,6 @@ mod lab;
 mod limits;
 mod loss;
 mod moves;
+mod odd;
 mod order;
+mod rewritten;

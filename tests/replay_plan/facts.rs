@@ -5,13 +5,14 @@ use std::time::Duration;
 use lapin::options::BasicConsumeOptions;
 use lapin::types::FieldTable;
 use redrive::broker::replay::preflight::{Look, Touched};
+use redrive::replay::death;
 use redrive::replay::plan::facts::{Facts, Kind};
 use redrive::replay::plan::preflight::{Asked, Severity, findings};
 use redrive::replay::run::{Canary, Guard, Target};
 use redrive::topology::model::{ApplyTo, QueueType};
 use rstest::rstest;
 
-use super::reading::{fill, readable};
+use super::reading::{examine, fill, readable};
 use super::support::Version::{self, V40, V43};
 use super::support::*;
 
@@ -75,6 +76,66 @@ async fn a_delivery_limit_forbids_reading(#[values(V43, V40)] version: Version) 
         v.queue("other", QueueType::Quorum, [("x-delivery-limit", (-1).into())]).await;
         v.policy("p", "^dlq$", ApplyTo::Queues, [("delivery-limit", 5.into())]).await;
         assert_eq!(found(&v, &work()).await, ["OriginDeliveryLimit"]);
+    })
+    .await;
+}
+
+/// A message that died of 21 rejects, in a dead-letter queue whose limit is the default.
+async fn died_of_its_deliveries(v: &Vhost) {
+    v.queue("dlq", QueueType::Quorum, []).await;
+    v.exchange("dlx", "fanout", []).await;
+    v.bind("dlx", "dlq", "", []).await;
+    v.safe_queue("work", "dlx", [("x-delivery-limit", 20.into())]).await;
+    v.publish("", "work").await;
+    for _ in 0..21 {
+        requeue_by_reject(v.wait("work").await).await;
+    }
+    v.wait_ready("dlq", 1).await;
+}
+
+/// T1: the queue is not read before it has no limit, and then a dry run leaves the message.
+#[rstest]
+#[tokio::test]
+async fn what_died_of_its_deliveries_survives_a_dry_run(#[values(V43, V40)] version: Version) {
+    in_vhost(version, "killed", async |v| {
+        died_of_its_deliveries(&v).await;
+        let facts = observe(&v, "dlq", &work()).await;
+        let asked = Asked { allow_fanout: false, keep_expiration: false, deadline: Duration::from_secs(60) };
+        let refused = findings(&facts, &asked, &guard_settings(), None).swap_remove(0);
+        assert_eq!((refused.check, refused.severity), ("OriginDeliveryLimit", Severity::Error));
+        for part in ["\"dlq\"", "the broker's default of 20", "reading would destroy", "delivery-limit to -1"]
+        {
+            assert!(refused.message.contains(part), "{part:?} in {:?}", refused.message);
+        }
+        v.wait_ready("dlq", 1).await;
+
+        v.policy("p", "^dlq$", ApplyTo::Queues, [("delivery-limit", (-1).into())]).await;
+        assert_eq!(found(&v, &work()).await, Vec::<&str>::new());
+        for _ in 0..25 {
+            let mut reasons = Vec::new();
+            let read = examine(&v, "dlq", u64::MAX, |message| reasons.push(death::class(&message).reason));
+            assert_eq!(read.await.unwrap(), 1);
+            assert_eq!(reasons, [Some("delivery_limit".to_owned())]);
+            v.wait_ready("dlq", 1).await;
+        }
+    })
+    .await;
+}
+
+/// T1: what the refusal is good for. The count comes along on 4.3, so that one look is enough.
+#[rstest]
+#[tokio::test]
+async fn looking_at_what_died_of_its_deliveries_destroys_it(#[values(V43, V40)] version: Version) {
+    in_vhost(version, "destroyed", async |v| {
+        died_of_its_deliveries(&v).await;
+        let mut looks = 0;
+        while v.ready("dlq").await == 1 {
+            requeue_by_reject(v.wait("dlq").await).await;
+            looks += 1;
+            // The ready count follows the return, not at once.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        assert_eq!(looks, if version == V43 { 1 } else { 21 });
     })
     .await;
 }

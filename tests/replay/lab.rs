@@ -304,6 +304,10 @@ pub(crate) async fn failing_consumer(vhost: &Vhost) -> lapin::Connection {
     connection
 }
 
+fn series(version: Version) -> &'static str {
+    if version == Version::V43 { "43" } else { "40" }
+}
+
 /// Runs `rabbitmqctl` on the development cluster's broker.
 pub(crate) async fn rabbitmqctl(version: Version, arguments: &'static [&'static str]) {
     tokio::task::spawn_blocking(move || rabbitmqctl_now(version, arguments)).await.unwrap();
@@ -311,8 +315,41 @@ pub(crate) async fn rabbitmqctl(version: Version, arguments: &'static [&'static 
 
 /// As [`rabbitmqctl`], where nothing can wait for it.
 pub(crate) fn rabbitmqctl_now(version: Version, arguments: &[&str]) {
-    let series = if version == Version::V43 { "43" } else { "40" };
     let dev = std::env::var("REDRIVE_DEV").expect("REDRIVE_DEV: eval \"$(hack/dev env)\"");
-    let output = Command::new(dev).args(["broker", "ctl", series]).args(arguments).output().unwrap();
+    let output = Command::new(dev).args(["broker", "ctl", series(version)]).args(arguments).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// A setting of a running broker, which goes back with this.
+pub(crate) struct Setting {
+    version: Version,
+    back: String,
+}
+
+impl Setting {
+    /// Both are Erlang.
+    pub(crate) fn change(version: Version, to: &str, back: &str) -> Self {
+        rabbitmqctl_now(version, &["eval", to]);
+        Self { version, back: back.to_owned() }
+    }
+}
+
+impl Drop for Setting {
+    fn drop(&mut self) {
+        rabbitmqctl_now(self.version, &["eval", &self.back]);
+    }
+}
+
+/// How often the broker logged that it took messages of this vhost back from a consumer.
+pub(crate) fn consumer_timeouts(vhost: &Vhost) -> usize {
+    let variable = |name: &str| std::env::var(name).expect("eval \"$(hack/dev env)\"");
+    let series = series(vhost.version);
+    let log = format!(
+        "{}/{}/logs/broker-{series}.log",
+        variable("REDRIVE_DEV_STATE"),
+        variable("REDRIVE_DEV_NAME")
+    );
+    let text = std::fs::read(&log).unwrap_or_else(|error| panic!("{log}: {error}"));
+    let place = format!("in vhost '{}' has timed out", vhost.name);
+    String::from_utf8_lossy(&text).lines().filter(|line| line.contains(&place)).count()
 }

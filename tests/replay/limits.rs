@@ -4,28 +4,18 @@ use redrive::replay::outcome::Outcome;
 use redrive::topology::model::QueueType;
 
 use crate::asked::{Asked, numbered, put, take_all};
-use crate::lab::{DLQ, WORK, nothing_held, on_both, queues, rabbitmqctl, rabbitmqctl_now};
+use crate::lab::{DLQ, Setting, WORK, nothing_held, on_both, queues};
 use crate::support::{Version, Vhost};
 
 /// Far above every other body in these tests, which share the broker.
 const LOWERED: usize = 1 << 20;
 
-/// Lowers the largest body that a broker takes, for as long as it lives.
-struct LoweredLimit(Version);
-
-impl LoweredLimit {
-    async fn on(version: Version) -> Self {
-        // What the configuration says is read when the broker starts, and looked up here.
-        rabbitmqctl(version, &["eval", "persistent_term:put(max_message_size, 1048576)."]).await;
-        Self(version)
-    }
-}
-
-impl Drop for LoweredLimit {
-    fn drop(&mut self) {
-        let configured = "element(2, application:get_env(rabbit, max_message_size))";
-        rabbitmqctl_now(self.0, &["eval", &format!("persistent_term:put(max_message_size, {configured}).")]);
-    }
+/// Lowers the largest body that a broker takes, for as long as it lives. What the configuration
+/// says is read when the broker starts, and looked up here.
+fn lower_the_limit(version: Version) -> Setting {
+    let back = "persistent_term:put(max_message_size, \
+                element(2, application:get_env(rabbit, max_message_size))).";
+    Setting::change(version, "persistent_term:put(max_message_size, 1048576).", back)
 }
 
 async fn fill(vhost: &Vhost, sizes: &[usize]) {
@@ -42,7 +32,7 @@ async fn what_is_too_large_by_now_stays_and_the_others_move() {
         queues(&vhost, QueueType::Quorum).await;
         let sizes = [10, LOWERED, LOWERED + 1, 10, 2 * LOWERED, 10];
         fill(&vhost, &sizes).await;
-        let lowered = LoweredLimit::on(vhost.version).await;
+        let lowered = lower_the_limit(vhost.version);
         let (outcome, counts) = Asked::all().go(&vhost).finishes().await;
         drop(lowered);
         assert_eq!(outcome, Outcome::CompletedWithFailures);

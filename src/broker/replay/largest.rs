@@ -11,7 +11,7 @@ use crate::broker::amqp;
 
 const PRECONDITION_FAILED: u16 = 406;
 
-/// The limit, shared between the publisher, who meets it, and the judge's thread.
+/// The limit, shared between those who meet it and the judge's thread.
 #[derive(Clone, Debug)]
 pub(super) struct Largest(Arc<AtomicU64>);
 
@@ -27,53 +27,45 @@ impl Largest {
         bytes as u64 <= self.0.load(Ordering::Relaxed)
     }
 
-    /// Learns from the error of a channel, on which bodies of these sizes were under way.
-    pub(super) fn learn(&self, error: &lapin::Error, under_way: impl Iterator<Item = usize>) {
+    /// Learns from what closed a channel. Whoever says that a connection is lost calls this
+    /// first, so that the next one has learnt it.
+    pub(super) fn learn(&self, error: &lapin::Error) {
         if let Some((PRECONDITION_FAILED, text)) = amqp::reply(error)
-            && text.contains("message size")
+            && let Some(limit) = limit(&text)
         {
-            self.lower(&text, under_way.max());
+            self.0.fetch_min(limit, Ordering::Relaxed);
         }
     }
+}
 
-    /// One of those under way was too large, so the largest of them was.
-    fn lower(&self, text: &str, largest: Option<usize>) {
-        let too_large = largest.map_or(u64::MAX, |bytes| bytes as u64);
-        // The last number of the sentence is the limit.
-        let number = text.rsplit(|letter: char| !letter.is_ascii_digit()).find(|part| !part.is_empty());
-        let named = number.and_then(|number| number.parse().ok()).unwrap_or(u64::MAX);
-        self.0.fetch_min(named.min(too_large.saturating_sub(1)), Ordering::Relaxed);
-    }
+/// The last number of the sentence, where it is about a body's size.
+fn limit(text: &str) -> Option<u64> {
+    let (_, sizes) = text.split_once("message size ")?;
+    let mut numbers = sizes.rsplit(|letter: char| !letter.is_ascii_digit()).filter(|part| !part.is_empty());
+    numbers.next()?.parse().ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn after(text: &str, under_way: Option<usize>) -> Largest {
-        let largest = Largest::default();
-        largest.lower(text, under_way);
-        largest
-    }
-
     #[test]
     fn the_limit_is_the_last_number_of_the_sentence() {
-        let text = "PRECONDITION_FAILED - message size 2001 is larger than configured max size 1000";
-        let largest = after(text, Some(2_001));
+        for (text, found) in [
+            ("PRECONDITION_FAILED - message size 2001 is larger than configured max size 1000", Some(1_000)),
+            ("PRECONDITION_FAILED - message size 2001 is larger than max size 1000", Some(1_000)),
+            ("PRECONDITION_FAILED - delivery acknowledgement on channel 3 timed out", None),
+            ("PRECONDITION_FAILED - message size is too large", None),
+        ] {
+            assert_eq!(limit(text), found, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_was_not_met_is_taken() {
+        let largest = Largest::default();
+        assert!(largest.takes(usize::MAX));
+        largest.0.fetch_min(1_000, Ordering::Relaxed);
         assert!(largest.takes(1_000) && !largest.takes(1_001));
-        largest.lower("message size 3000 is larger than max size 1500", Some(3_000));
-        assert!(!largest.takes(1_001), "it never grows");
-    }
-
-    #[test]
-    fn without_a_number_the_largest_under_way_was_too_large() {
-        let largest = after("message size is too large", Some(2_001));
-        assert!(largest.takes(2_000) && !largest.takes(2_001));
-    }
-
-    #[test]
-    fn a_number_that_would_change_nothing_does_not_count() {
-        let largest = after("message size 7 exceeds 99999999999", Some(2_001));
-        assert!(!largest.takes(2_001));
     }
 }

@@ -103,7 +103,7 @@ impl Publisher {
             Err(error) => error,
         };
         let error = self.reason(error).await;
-        self.largest.learn(&error, self.parcels.values().map(|(_, parcel)| parcel.body.len()));
+        self.largest.learn(&error);
         Err(error)
     }
 

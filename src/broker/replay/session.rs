@@ -118,8 +118,8 @@ impl Session {
                 let _ = signals.send((number, Signal::Lost)).await;
             }
         });
-        tasks.spawn(listen(Arc::clone(reading), number, plan.lines.signals.clone(), false));
-        tasks.spawn(listen(Arc::clone(publishing), number, plan.lines.signals.clone(), true));
+        tasks.spawn(listen(Arc::clone(reading), number, plan.clone(), false));
+        tasks.spawn(listen(Arc::clone(publishing), number, plan.clone(), true));
         let counting = Arc::new(Counting::new(Arc::clone(reading), plan));
         let queue = plan.site.queue.clone();
         Self { number, channels, counting, reads, parcels, connections, queue, tasks }
@@ -154,21 +154,19 @@ pub(super) async fn ask<T>(
 
 /// Passes on what happens to a connection. Only the publisher's blocks matter: an alarm
 /// stops no reading.
-async fn listen(
-    connection: Arc<Connection>,
-    session: u32,
-    signals: mpsc::Sender<(u32, Signal)>,
-    publishes: bool,
-) {
+async fn listen(connection: Arc<Connection>, session: u32, plan: Plan, publishes: bool) {
     let mut happened = Box::pin(connection.events_listener());
     while let Some(event) = happened.next().await {
         let signal = match event {
             Happened::ConnectionBlocked(_) if publishes => Signal::Blocked,
             Happened::ConnectionUnblocked if publishes => Signal::Unblocked,
-            Happened::Error(_) => Signal::Lost,
+            Happened::Error(error) => {
+                plan.largest.learn(&error);
+                Signal::Lost
+            }
             _ => continue,
         };
-        if signals.send((session, signal)).await.is_err() {
+        if plan.lines.signals.send((session, signal)).await.is_err() {
             return;
         }
     }

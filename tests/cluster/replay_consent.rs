@@ -95,7 +95,8 @@ async fn an_approval_that_has_become_old_does_not_count() {
     })
     .await;
     world.edit_replay("r", json!({"suspend": false})).await;
-    world.until_phase("r", "ApprovalExpired").await;
+    let replay = world.until_phase("r", "ApprovalExpired").await;
+    assert!(text_of(&replay, "Succeeded").contains("have a new replay approved"), "{replay:?}");
     world.until_messages(&[(DLQ, 2), (SOURCE, 0)]).await;
     world.leave().await;
 }

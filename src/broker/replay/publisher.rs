@@ -5,18 +5,25 @@
 //! nothing else.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use futures::future::join_all;
 use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
 use lapin::types::ShortString;
 use lapin::{BasicProperties, Channel, Connection};
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 
 use super::confirms::{Confirms, Fate, Fates, REPLAY_ID};
 use super::convert::{self, TooLong};
+use super::largest::Largest;
 use super::session::Signal;
+use crate::broker::amqp;
 use crate::replay::engine::Tag;
 use crate::replay::message::{Outgoing, Value};
+
+/// How long the reason of a closed channel may take to reach what was under way.
+const REASON: Duration = Duration::from_secs(1);
 
 /// Publishes that are taken over at once.
 const AT_ONCE: usize = 64;
@@ -64,10 +71,11 @@ pub(super) struct Publisher {
     fates: Fates,
     parcels: HashMap<u64, (Tag, Box<Parcel>)>,
     last: u64,
+    largest: Largest,
 }
 
 impl Publisher {
-    pub(super) async fn open(connection: &Connection) -> lapin::Result<Self> {
+    pub(super) async fn open(connection: &Connection, largest: Largest) -> lapin::Result<Self> {
         let channel = connection.create_channel().await?;
         channel.confirm_select(ConfirmSelectOptions::default()).await?;
         Ok(Self {
@@ -76,6 +84,7 @@ impl Publisher {
             fates: Fates::default(),
             parcels: HashMap::new(),
             last: 0,
+            largest,
         })
     }
 
@@ -85,6 +94,38 @@ impl Publisher {
     /// Where the channel or its connection is gone; what was under way may have arrived.
     pub(super) async fn run(
         mut self,
+        parcels: mpsc::Receiver<(Tag, Box<Parcel>)>,
+        session: u32,
+        signals: mpsc::Sender<(u32, Signal)>,
+    ) -> lapin::Result<()> {
+        let error = match self.work(parcels, session, signals).await {
+            Ok(()) => return Ok(()),
+            Err(error) => error,
+        };
+        let error = self.reason(error).await;
+        self.largest.learn(&error);
+        Err(error)
+    }
+
+    /// Why the channel is gone: a publish meets a closed channel only, what was under way gets
+    /// the broker's own words.
+    async fn reason(&mut self, error: lapin::Error) -> lapin::Error {
+        let words = async {
+            loop {
+                if let Err(error) = self.confirms.take() {
+                    return error;
+                }
+                self.confirms.come().await;
+            }
+        };
+        match amqp::reply(&error) {
+            Some(_) => error,
+            None => timeout(REASON, words).await.unwrap_or(error),
+        }
+    }
+
+    async fn work(
+        &mut self,
         mut parcels: mpsc::Receiver<(Tag, Box<Parcel>)>,
         session: u32,
         signals: mpsc::Sender<(u32, Signal)>,

@@ -1,6 +1,6 @@
 //! The replays in `examples/`, against the pipeline of `examples/orders.yaml`: each can be carried
 //! out, and each asks for what its comment says. What the API server thinks of them is in
-//! `tests/admission`.
+//! `tests/admission`; `tests/cluster` applies them and looks at which messages move.
 
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 

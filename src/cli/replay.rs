@@ -13,7 +13,7 @@ use kube::api::PostParams;
 
 use self::flags::{Header, Place, Reason, moment};
 use self::follow::{Until, follow};
-use super::cluster::{Cluster, Connected, answered};
+use super::cluster::{Cluster, answered};
 use super::{Outcome, fail, print};
 use crate::api::{DlqReplay, Duration};
 
@@ -274,7 +274,7 @@ async fn create(arguments: &Arguments, mut manifest: DlqReplay) -> Result<Ending
     let name = created.metadata.name.clone().unwrap_or_default();
     print(&format!("dlqreplay/{name} created in namespace {}\n", cluster.namespace));
     match until(arguments) {
-        Some(until) => watched(&cluster, &created, until).await,
+        Some(until) => follow(&cluster, &created, until, false).await,
         None => Ok(Ending::Good),
     }
 }
@@ -285,13 +285,4 @@ fn until(arguments: &Arguments) -> Option<Until> {
         (_, true) => Some(Until::Person),
         _ => None,
     }
-}
-
-async fn watched(cluster: &Connected, created: &DlqReplay, until: Until) -> Result<Ending, String> {
-    let ending = follow(cluster, created, until, false).await?;
-    if ending == Ending::AwaitingApproval {
-        let name = created.metadata.name.as_deref().unwrap_or_default();
-        print(&format!("A second person looks at it and approves: {} approve {name}\n", super::program()));
-    }
-    Ok(ending)
 }

@@ -25,7 +25,8 @@ pub struct Counts {
     pub skipped: u64,
     /// Messages that may have been published twice.
     pub duplicates_possible: u64,
-    /// Messages beyond the fence that a batch under way at a crash may have moved.
+    /// Messages that moved and may have come after the fence: at most a batch for each crash or
+    /// lost connection, and never fewer than really did.
     pub beyond_fence: u64,
 }
 

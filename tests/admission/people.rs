@@ -2,16 +2,14 @@
 
 use std::process::Command;
 
-use http::{HeaderName, HeaderValue};
 use k8s_openapi::api::authorization::v1::SelfSubjectAccessReview;
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{
-    Api, Client, Config,
+    Api, Client,
     api::{DynamicObject, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
 
-use crate::{base, cluster, kubernetes, merged, place::any};
+use crate::{base, cluster, merged, place::any};
 
 pub(crate) const REQUESTER: &str = "requester@example.com";
 pub(crate) const APPROVER: &str = "approver@example.com";
@@ -137,27 +135,6 @@ impl Person {
         let answer = reviews.create(&PostParams::default(), &serde_json::from_value(review).unwrap()).await;
         answer.unwrap().status.is_some_and(|status| status.allowed)
     }
-}
-
-/// A client with the certificate of this user. In a cluster whose authority isn't ours, the
-/// administrator acts in the user's name.
-pub(crate) async fn client_of(name: &str) -> (Client, Option<String>) {
-    static ONE_AT_A_TIME: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
-    if std::env::var_os("REDRIVE_KUBECONFIG").is_some() {
-        let mut config = kubernetes::config().await;
-        config
-            .headers
-            .push((HeaderName::from_static("impersonate-user"), HeaderValue::from_str(name).unwrap()));
-        return (Client::try_from(config).unwrap(), None);
-    }
-    let _turn = ONE_AT_A_TIME.lock().await;
-    let dev = std::env::var("REDRIVE_DEV").expect("`eval \"$(hack/dev env)\"` sets REDRIVE_DEV");
-    let made = Command::new(dev).args(["user", name]).output().unwrap();
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    let path = String::from_utf8(made.stdout).unwrap().trim().to_owned();
-    let kubeconfig = Kubeconfig::read_from(&path).unwrap();
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
-    (Client::try_from(config).unwrap(), Some(path))
 }
 
 /// The object, or the sentence with which the request was refused.

@@ -6,20 +6,19 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use kube::{
     Api, Client,
     api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams},
-    config::AuthInfo,
     core::GroupVersionKind,
 };
 use redrive::api::GROUP;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::people::{Person, client_of};
-use crate::{base, kubernetes, merged};
+use crate::kubernetes::{self, client_of};
+use crate::people::Person;
+use crate::{base, merged};
 
 /// In the order in which they are installed: once the last one holds, all of them do, as the API
 /// server learns of policies one after the other.
@@ -166,14 +165,9 @@ impl Place {
         let accounts = Api::<ServiceAccount>::namespaced(self.admin.clone(), &self.namespace);
         let object = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
         accounts.create(&PostParams::default(), &object).await.unwrap();
-        let request = TokenRequest { spec: TokenRequestSpec::default(), ..TokenRequest::default() };
-        let issued = accounts.create_token_request(name, &PostParams::default(), &request).await.unwrap();
-        let mut config = kubernetes::config().await;
-        config.auth_info =
-            AuthInfo { token: Some(issued.status.unwrap().token.into()), ..AuthInfo::default() };
         let person = Person {
             name: format!("system:serviceaccount:{}:{name}", self.namespace),
-            client: Client::try_from(config).unwrap(),
+            client: kubernetes::client_of_account(&self.admin, &self.namespace, name).await,
             kubeconfig: None,
             namespace: self.namespace.clone(),
             group: self.group.clone(),

@@ -12,6 +12,7 @@ mod cases;
 mod declare;
 mod delivery;
 mod names;
+mod order;
 mod policies;
 mod rights;
 mod routing;

@@ -28,6 +28,8 @@ mod replay;
 mod replay_audit;
 mod replay_consent;
 mod replay_control;
+mod replay_examples;
+mod replay_input;
 mod replay_job;
 mod replay_refused;
 mod replicas;

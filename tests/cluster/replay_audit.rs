@@ -32,8 +32,8 @@ async fn audited(purpose: &str, messages: usize) -> World {
     world
 }
 
-/// What `redrive audit` prints of a replay.
-fn records(world: &World, name: &str) -> (bool, Vec<Value>, String) {
+/// What `redrive audit` prints of a replay, after whether it succeeded; then its complaints.
+pub(crate) fn records(world: &World, name: &str) -> (bool, Vec<Value>, String) {
     let broker = &world.broker;
     let output = Command::new(env!("CARGO_BIN_EXE_redrive"))
         .args(["audit", name, "-n", &world.namespace])

@@ -16,7 +16,10 @@ async fn a_replay_above_the_budget_waits_whole_for_a_second_person() {
     world.replay("r", json!({})).await;
     let waiting = world.until_phase("r", "AwaitingApproval").await;
     let hash = waiting.status.clone().unwrap().plan.unwrap().hash;
-    assert!(text_of(&waiting, "Succeeded").contains(&hash), "{waiting:?}");
+    let text = text_of(&waiting, "Succeeded");
+    let command = format!("`redrive approve r -n {}`", world.namespace);
+    assert!(text.starts_with("8 messages are more than") && text.contains(&hash), "{text}");
+    assert!(text.contains(&command), "{text}");
     assert_eq!(verdict_of(&waiting, "Approved"), "False AwaitingApproval");
     assert_eq!(verdict_of(&waiting, "Stalled"), "False AwaitingApproval");
     assert!(waiting.status.unwrap().admission.is_none());
@@ -92,7 +95,8 @@ async fn an_approval_that_has_become_old_does_not_count() {
     })
     .await;
     world.edit_replay("r", json!({"suspend": false})).await;
-    world.until_phase("r", "ApprovalExpired").await;
+    let replay = world.until_phase("r", "ApprovalExpired").await;
+    assert!(text_of(&replay, "Succeeded").contains("have a new replay approved"), "{replay:?}");
     world.until_messages(&[(DLQ, 2), (SOURCE, 0)]).await;
     world.leave().await;
 }
@@ -124,7 +128,9 @@ async fn deleting_messages_always_takes_an_approval() {
     let policy = json!({"allowedTargets": ["Discard"]});
     let world = World::with_dead_letters("rc-discard", policy, 3).await;
     world.replay("r", json!({"to": {"discard": {}}})).await;
-    world.until_phase("r", "AwaitingApproval").await;
+    let waiting = world.until_phase("r", "AwaitingApproval").await;
+    let text = text_of(&waiting, "Succeeded");
+    assert!(text.starts_with("deleting messages always takes an approval: "), "{text}");
     world.until_messages(&[(DLQ, 3), (SOURCE, 0)]).await;
     world.approve("r", 2).await;
     world.until_phase("r", "Completed").await;

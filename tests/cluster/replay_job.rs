@@ -3,16 +3,18 @@
 use std::process::Command;
 
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{Pod, Secret, ServiceAccount};
+use k8s_openapi::api::core::v1::{Node, Pod, PodStatus, Secret, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{EvictParams, ListParams, PostParams};
 use kube::{Api, ResourceExt};
-use redrive::controller::RunnerKind;
+use redrive::controller::{AuditStream, RunnerKind};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use crate::replay_audit::records;
+use crate::support::application::ids;
 use crate::support::replays::{DLQ, SOURCE, moved, phase_of};
-use crate::support::world::World;
+use crate::support::world::{SECRET, World};
 use crate::support::{eventually, variable};
 
 const IMAGE: &str = "localhost/redrive:dev";
@@ -92,32 +94,46 @@ fn check_pod(pod: &Pod) {
     assert_eq!(security["capabilities"]["drop"], json!(["ALL"]));
 }
 
-#[tokio::test]
-async fn a_worker_in_a_pod_that_is_evicted_is_followed_by_one_that_goes_on() {
+/// The node, on which nothing new starts as long as this lives.
+struct Cordoned(String);
+
+impl Cordoned {
+    async fn new(world: &World) -> Self {
+        let nodes: Api<Node> = Api::all(world.client.clone());
+        let node = nodes.list(&ListParams::default()).await.unwrap().items.remove(0).name_any();
+        nodes.cordon(&node).await.unwrap();
+        Self(node)
+    }
+}
+
+impl Drop for Cordoned {
+    fn drop(&mut self) {
+        let uncordoned = Command::new("kubectl").args(["uncordon", &self.0]).output().unwrap();
+        assert!(uncordoned.status.success(), "{}", String::from_utf8_lossy(&uncordoned.stderr));
+    }
+}
+
+/// A worker that can do its work only in a pod, with a durable trail that it can't do without.
+async fn with_pods(purpose: &str) -> World {
     make_image();
-    let mut world = World::for_replays("rj-pod").await;
+    let mut world = World::for_replays(purpose).await;
     make_account(&world).await;
     world.as_user(PASSWORD, "administrator", ".*").await;
+    let audit = AuditStream { vhost: world.vhost.clone(), secret: SECRET.to_owned() };
     let replays = &mut world.settings.replays;
     replays.runner = RunnerKind::Job;
     replays.image = IMAGE.to_owned();
     replays.host_network = true;
+    replays.audit = Some(audit);
     world.start();
-    world.create_ready("orders", json!({})).await;
-    world.broker.fill(&world.vhost, DLQ, 60).await;
-    world.replay("r", json!({"pace": {"messagesPerSecond": 4, "batch": 4, "window": 4}})).await;
-    let first = running_pod(&world, None).await;
-    check_pod(&first);
-    world.until_replay("r", "has moved something", |replay| moved(replay) >= 8).await;
-    let pods: Api<Pod> = Api::namespaced(world.client.clone(), &world.namespace);
-    pods.evict(&first.name_any(), &EvictParams::default()).await.unwrap();
-    running_pod(&world, Some(&first.name_any())).await;
-    let replay = world.until_phase("r", "Completed").await;
-    let summary = replay.status.unwrap().summary.unwrap();
-    assert_eq!((summary.replayed, summary.duplicates_possible), (60, 0), "{summary:?}");
-    world.until_messages(&[(DLQ, 0), (SOURCE, 60)]).await;
-    // What was made for the run goes with it.
+    world.create_ready("orders", json!({"replayPolicy": {"audit": "Required"}})).await;
+    world
+}
+
+/// What was made for a run goes with it.
+async fn until_nothing_is_left(world: &World) {
     let jobs: Api<Job> = Api::namespaced(world.client.clone(), &world.namespace);
+    let pods: Api<Pod> = Api::namespaced(world.client.clone(), &world.namespace);
     let secrets: Api<Secret> = Api::namespaced(world.client.clone(), &world.namespace);
     eventually("Job, pods and Secret of the run are gone", async || {
         let jobs: Vec<_> =
@@ -133,10 +149,57 @@ async fn a_worker_in_a_pod_that_is_evicted_is_followed_by_one_that_goes_on() {
         Err(format!("{jobs:?} {pods:?} {secrets:?}"))
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_worker_in_a_pod_whose_node_is_drained_is_followed_by_one_that_goes_on() {
+    let mut world = with_pods("rj-pod").await;
+    let letters = Vec::from_iter(ids("m", 40));
+    for id in &letters {
+        world.bury(id, json!({})).await;
+    }
+    world.replay("r", json!({"pace": {"messagesPerSecond": 4, "batch": 4, "window": 4}})).await;
+    let first = running_pod(&world, None).await;
+    check_pod(&first);
+    world.until_replay("r", "has moved something", |replay| moved(replay) >= 8).await;
+    // As `kubectl drain` does it: nothing new comes to the node, and what is there has to go.
+    let node = Cordoned::new(&world).await;
+    let pods: Api<Pod> = Api::namespaced(world.client.clone(), &world.namespace);
+    pods.evict(&first.name_any(), &EvictParams::default()).await.unwrap();
+    eventually("another pod waits for a node", async || {
+        let found = pods.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
+        let seen: Vec<_> = found.iter().map(|pod| (pod.name_any(), pod.status.clone())).collect();
+        let waits = |(name, status): &(String, Option<PodStatus>)| {
+            *name != first.name_any()
+                && status.as_ref().is_some_and(|one| one.phase.as_deref() == Some("Pending"))
+        };
+        if seen.len() == 1 && seen.iter().all(waits) { Ok(()) } else { Err(format!("{seen:?}")) }
+    })
+    .await;
+    // Meanwhile nothing is held, and nothing is lost.
+    let held = world.replays().get("r").await.unwrap();
+    let gone = u64::try_from(moved(&held)).unwrap();
+    assert!(gone < 40, "{gone}");
+    world.until_messages(&[(DLQ, 40 - gone), (SOURCE, gone)]).await;
+    drop(node);
+    world.edit_replay("r", json!({"pace": {"messagesPerSecond": 40}})).await;
+    running_pod(&world, Some(&first.name_any())).await;
+    let replay = world.until_phase("r", "Completed").await;
+    let summary = replay.status.unwrap().summary.unwrap();
+    assert_eq!((summary.replayed, summary.duplicates_possible), (40, 0), "{summary:?}");
+    world.until_messages(&[(DLQ, 0), (SOURCE, 40)]).await;
+    assert_eq!(world.emptied(SOURCE).await, letters);
+    // Both workers wrote into the trail, each message once.
+    let (success, records, errors) = records(&world, "r");
+    let mut recorded: Vec<_> = records.iter().map(|record| record["messageId"].as_str().unwrap()).collect();
+    recorded.sort_unstable();
+    assert!(success && recorded == letters, "{errors} {recorded:?}");
+    until_nothing_is_left(&world).await;
     // Whatever restarts, it does not.
     world.stop().await;
     world.start();
     world.looked_at(2).await;
+    let jobs: Api<Job> = Api::namespaced(world.client.clone(), &world.namespace);
     assert!(jobs.list(&ListParams::default()).await.unwrap().items.is_empty());
     assert_eq!(phase_of(&world.replays().get("r").await.unwrap()), "Completed");
     world.leave().await;

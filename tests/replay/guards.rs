@@ -62,7 +62,7 @@ async fn returns_pause_it_and_a_failed_test_stops_it() {
         worker.shows("a test", |report| report.activity == Activity::Canary).await;
         let (outcome, counts) = worker.finishes().await;
         let Outcome::Stopped(why) = outcome else { panic!("{outcome:?}") };
-        assert!(why.contains("test messages came back"), "{why}");
+        assert!(why.ends_with("test messages came back, after 1 test"), "{why}");
         assert!(counts.replayed <= 65, "{counts:?}");
         nothing_held(&vhost, DLQ, 1_000).await;
         consumer.close(200, "OK".into()).await.unwrap();

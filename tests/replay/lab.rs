@@ -191,6 +191,18 @@ impl Start {
     }
 
     pub(crate) fn go(self, vhost: &Vhost) -> Worker {
+        let (exchange, routing_key) = self.to.clone();
+        let judge = ByNumber { pick: self.pick, to: self.to.clone() };
+        let target = if exchange.is_empty() {
+            Target::Queue(routing_key)
+        } else {
+            Target::Exchange { name: exchange, routing_key }
+        };
+        self.go_by(vhost, judge, target)
+    }
+
+    /// With another judge, who says where messages go.
+    pub(crate) fn go_by(self, vhost: &Vhost, judge: impl Judge, target: Target) -> Worker {
         let (orders, ordered) = watch::channel(self.orders.clone());
         let (reports, reported) = watch::channel(Report {
             activity: redrive::replay::outcome::Activity::Running,
@@ -199,12 +211,6 @@ impl Start {
             rate: 0.0,
         });
         let stop = CancellationToken::new();
-        let (exchange, routing_key) = self.to.clone();
-        let target = if exchange.is_empty() {
-            Target::Queue(routing_key)
-        } else {
-            Target::Exchange { name: exchange, routing_key }
-        };
         let assignment = Assignment {
             site: Site {
                 endpoint: Arc::new(vhost.version.endpoint()),
@@ -213,7 +219,7 @@ impl Start {
                 queue: DLQ.to_owned(),
             },
             target,
-            judge: ByNumber { pick: self.pick, to: self.to },
+            judge,
             limits: self.limits,
             checkpoint: self.memory.last(),
             planned: None,
@@ -298,13 +304,52 @@ pub(crate) async fn failing_consumer(vhost: &Vhost) -> lapin::Connection {
     connection
 }
 
+fn series(version: Version) -> &'static str {
+    if version == Version::V43 { "43" } else { "40" }
+}
+
 /// Runs `rabbitmqctl` on the development cluster's broker.
 pub(crate) async fn rabbitmqctl(version: Version, arguments: &'static [&'static str]) {
-    let series = if version == Version::V43 { "43" } else { "40" };
+    tokio::task::spawn_blocking(move || rabbitmqctl_now(version, arguments)).await.unwrap();
+}
+
+/// As [`rabbitmqctl`], where nothing can wait for it.
+pub(crate) fn rabbitmqctl_now(version: Version, arguments: &[&str]) {
     let dev = std::env::var("REDRIVE_DEV").expect("REDRIVE_DEV: eval \"$(hack/dev env)\"");
-    let output = tokio::task::spawn_blocking(move || {
-        Command::new(dev).args(["broker", "ctl", series]).args(arguments).output().unwrap()
-    });
-    let output = output.await.unwrap();
+    let output = Command::new(dev).args(["broker", "ctl", series(version)]).args(arguments).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// A setting of a running broker, which goes back with this.
+pub(crate) struct Setting {
+    version: Version,
+    back: String,
+}
+
+impl Setting {
+    /// Both are Erlang.
+    pub(crate) fn change(version: Version, to: &str, back: &str) -> Self {
+        rabbitmqctl_now(version, &["eval", to]);
+        Self { version, back: back.to_owned() }
+    }
+}
+
+impl Drop for Setting {
+    fn drop(&mut self) {
+        rabbitmqctl_now(self.version, &["eval", &self.back]);
+    }
+}
+
+/// How often the broker logged that it took messages of this vhost back from a consumer.
+pub(crate) fn consumer_timeouts(vhost: &Vhost) -> usize {
+    let variable = |name: &str| std::env::var(name).expect("eval \"$(hack/dev env)\"");
+    let series = series(vhost.version);
+    let log = format!(
+        "{}/{}/logs/broker-{series}.log",
+        variable("REDRIVE_DEV_STATE"),
+        variable("REDRIVE_DEV_NAME")
+    );
+    let text = std::fs::read(&log).unwrap_or_else(|error| panic!("{log}: {error}"));
+    let place = format!("in vhost '{}' has timed out", vhost.name);
+    String::from_utf8_lossy(&text).lines().filter(|line| line.contains(&place)).count()
 }

@@ -7,8 +7,12 @@
 #[path = "../support/broker.rs"]
 mod support;
 
+mod asked;
 mod guards;
 mod lab;
+mod limits;
 mod loss;
 mod moves;
+mod odd;
 mod order;
+mod rewritten;

@@ -169,7 +169,6 @@ impl Broker {
                     if channel == 0 {
                         self.numbers.clear();
                         self.tags.clear();
-                        self.given_up.clear();
                     }
                     let prefetch = usize::from(prefetch);
                     self.consumer = Some(Consumer { pass, channel, prefetch });
@@ -181,6 +180,8 @@ impl Broker {
                 Command::Publish(tag) => {
                     let id = self.tags[&tag];
                     assert!(!matches!(self.kinds.verdict(id), Verdict::Discard | Verdict::Leave { .. }));
+                    let kept = self.durable.as_ref().and_then(|checkpoint| checkpoint.started);
+                    assert!(kept.is_some(), "after a crash nobody would know when it began");
                     self.flying.push((tag, id));
                 }
                 Command::Record(order, tags) => self.records.push_back((order, tags)),
@@ -270,6 +271,7 @@ impl Broker {
                 *self.target.entry(id).or_default() += 1;
             }
         }
+        self.given_up.clear();
         self.consumer = None;
         self.answers.clear();
         self.records.clear();

@@ -5,13 +5,14 @@ use std::time::Duration;
 use lapin::options::BasicConsumeOptions;
 use lapin::types::FieldTable;
 use redrive::broker::replay::preflight::{Look, Touched};
+use redrive::replay::death;
 use redrive::replay::plan::facts::{Facts, Kind};
-use redrive::replay::plan::preflight::{Asked, Severity, findings};
+use redrive::replay::plan::preflight::{Asked, Finding, Severity, findings};
 use redrive::replay::run::{Canary, Guard, Target};
 use redrive::topology::model::{ApplyTo, QueueType};
 use rstest::rstest;
 
-use super::reading::{fill, readable};
+use super::reading::{examine, fill, readable};
 use super::support::Version::{self, V40, V43};
 use super::support::*;
 
@@ -37,10 +38,26 @@ pub(crate) async fn observe(v: &Vhost, origin: &str, target: &Target) -> Facts {
 
 /// The errors and warnings, as names of checks.
 async fn found(v: &Vhost, target: &Target) -> Vec<&'static str> {
+    all_findings(v, target).await.iter().map(|found| found.check).collect()
+}
+
+/// That there is this finding, with a sentence that holds all of this.
+async fn says(v: &Vhost, target: &Target, check: &str, parts: &[&str]) {
+    let findings = all_findings(v, target).await;
+    let found = findings.iter().find(|found| found.check == check);
+    let text = &found.unwrap_or_else(|| panic!("{check} in {findings:?}")).message;
+    for part in parts {
+        assert!(text.contains(part), "{part:?} in {text:?}");
+    }
+}
+
+/// The errors and warnings.
+async fn all_findings(v: &Vhost, target: &Target) -> Vec<Finding> {
     let facts = observe(v, "dlq", target).await;
     let asked = Asked { allow_fanout: false, keep_expiration: false, deadline: Duration::from_secs(60) };
-    let findings = findings(&facts, &asked, &guard_settings(), None);
-    findings.iter().filter(|found| found.severity > Severity::Info).map(|found| found.check).collect()
+    let mut findings = findings(&facts, &asked, &guard_settings(), None);
+    findings.retain(|found| found.severity > Severity::Info);
+    findings
 }
 
 fn work() -> Target {
@@ -79,6 +96,62 @@ async fn a_delivery_limit_forbids_reading(#[values(V43, V40)] version: Version) 
     .await;
 }
 
+/// A message that died of 21 rejects, in a dead-letter queue whose limit is the default.
+async fn died_of_its_deliveries(v: &Vhost) {
+    v.queue("dlq", QueueType::Quorum, []).await;
+    v.exchange("dlx", "fanout", []).await;
+    v.bind("dlx", "dlq", "", []).await;
+    v.safe_queue("work", "dlx", [("x-delivery-limit", 20.into())]).await;
+    v.publish("", "work").await;
+    for _ in 0..21 {
+        requeue_by_reject(v.wait("work").await).await;
+    }
+    v.wait_ready("dlq", 1).await;
+}
+
+/// T1: the queue is not read before it has no limit, and then a dry run leaves the message.
+#[rstest]
+#[tokio::test]
+async fn what_died_of_its_deliveries_survives_a_dry_run(#[values(V43, V40)] version: Version) {
+    in_vhost(version, "killed", async |v| {
+        died_of_its_deliveries(&v).await;
+        let parts =
+            ["\"dlq\"", "the broker's default of 20", "reading would destroy", "delivery-limit to -1"];
+        says(&v, &work(), "OriginDeliveryLimit", &parts).await;
+        assert_eq!(all_findings(&v, &work()).await[0].severity, Severity::Error);
+        v.wait_ready("dlq", 1).await;
+
+        v.policy("p", "^dlq$", ApplyTo::Queues, [("delivery-limit", (-1).into())]).await;
+        assert_eq!(found(&v, &work()).await, Vec::<&str>::new());
+        for _ in 0..25 {
+            let mut reasons = Vec::new();
+            let read = examine(&v, "dlq", u64::MAX, |message| reasons.push(death::class(&message).reason));
+            assert_eq!(read.await.unwrap(), 1);
+            assert_eq!(reasons, [Some("delivery_limit".to_owned())]);
+            v.wait_ready("dlq", 1).await;
+        }
+    })
+    .await;
+}
+
+/// T1: what the refusal is good for. The count comes along on 4.3, so that one look is enough.
+#[rstest]
+#[tokio::test]
+async fn looking_at_what_died_of_its_deliveries_destroys_it(#[values(V43, V40)] version: Version) {
+    in_vhost(version, "destroyed", async |v| {
+        died_of_its_deliveries(&v).await;
+        let mut looks = 0;
+        while v.ready("dlq").await == 1 {
+            requeue_by_reject(v.wait("dlq").await).await;
+            looks += 1;
+            // The ready count follows the return, not at once.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        assert_eq!(looks, if version == V43 { 1 } else { 21 });
+    })
+    .await;
+}
+
 /// T24, and the other queues that can't be read.
 #[rstest]
 #[tokio::test]
@@ -94,10 +167,14 @@ async fn streams_and_single_active_consumers_are_refused(#[values(V43, V40)] ver
             .await;
         assert_eq!(status, 201, "{body}");
         assert_eq!(found(&v, &work()).await, ["OriginIsStream"]);
+        let parts = ["\"dlq\" is a stream", "look at it with redrive inspect"];
+        says(&v, &work(), "OriginIsStream", &parts).await;
         v.raw("DELETE", &format!("/queues/{}/dlq", encode(&v.name)), None).await;
         let arguments = [("x-single-active-consumer", true.into()), ("x-delivery-limit", (-1).into())];
         v.queue("dlq", QueueType::Quorum, arguments).await;
         assert_eq!(found(&v, &work()).await, ["OriginSingleActiveConsumer"]);
+        let parts = ["wait for ever", "declare it without x-single-active-consumer"];
+        says(&v, &work(), "OriginSingleActiveConsumer", &parts).await;
     })
     .await;
 }
@@ -123,6 +200,10 @@ async fn queues_that_drop_messages_and_foreign_consumers_are_reported(#[values(V
             .unwrap();
         let expected = ["OriginDropsHead", "OriginHasConsumers", "TargetDropsHead", "TargetExpires"];
         assert_eq!(found(&v, &work()).await, expected);
+        let parts = ["\"dlq\" drops its oldest", "also those that come back from reading", "reject-publish"];
+        says(&v, &work(), "OriginDropsHead", &parts).await;
+        let parts = ["somebody else reads the queue \"dlq\" (1 consumers)", "stop them during the replay"];
+        says(&v, &work(), "OriginHasConsumers", &parts).await;
     })
     .await;
 }
@@ -186,6 +267,8 @@ async fn an_origin_queue_that_is_gone_is_told(#[values(V43, V40)] version: Versi
     in_vhost(version, "gone", async |v| {
         v.queue("work", QueueType::Quorum, []).await;
         assert_eq!(found(&v, &work()).await, ["OriginMissing"]);
+        let parts = ["there is no queue \"dlq\"", "wait until the pipeline is Ready, or correct spec.from"];
+        says(&v, &work(), "OriginMissing", &parts).await;
     })
     .await;
 }

@@ -10,26 +10,25 @@ use redrive::replay::{death, origin};
 use redrive::topology::model::QueueType;
 use rstest::rstest;
 
-use super::reading::{fill, properties};
 use super::support::Version::{self, V40, V43};
 use super::support::*;
 
-fn rewriting(keep_expiration: bool) -> Rewriting {
+fn rewriting() -> Rewriting {
     Rewriting {
         request: "shop/run".into(),
         run: "uid".into(),
         on_failure: OnFailure::DeadLetter,
-        keep_expiration,
+        keep_expiration: false,
         idempotency: None,
         max_replays: 3,
         replay_limit_queue: None,
     }
 }
 
-fn rewritten(message: Message, to: &str, keep_expiration: bool) -> Outgoing {
+fn rewritten(message: Message, to: &str) -> Outgoing {
     let to = Address { exchange: "", routing_key: to };
     let wire = Wire { frame_max: 131_072, max_body: None };
-    rewrite(message, to, Purpose::Replay, &rewriting(keep_expiration), wire, 1_764_460_800_000).unwrap()
+    rewrite(message, to, Purpose::Replay, &rewriting(), wire, 1_764_460_800_000).unwrap()
 }
 
 async fn publish(v: &Vhost, queue: &str, properties: BasicProperties, body: &[u8]) {
@@ -51,68 +50,7 @@ async fn receive(v: &Vhost, queue: &str) -> Message {
     message
 }
 
-/// T30: all properties and types of headers that the broker stores.
-#[rstest]
-#[tokio::test]
-async fn what_arrives_is_what_was_rewritten(#[values(V43, V40)] version: Version) {
-    in_vhost(version, "types", async |v| {
-        v.queue("from", QueueType::Quorum, []).await;
-        v.queue("to", QueueType::Quorum, []).await;
-        fill(&v, "from", 1).await;
-        let read = receive(&v, "from").await;
-        let outgoing = rewritten(read.clone(), "to", false);
-        send(&v, &outgoing).await;
-        let arrived = receive(&v, "to").await;
-        assert_eq!(arrived.properties, outgoing.properties);
-        assert_eq!(arrived.body, read.body);
-        let before = convert::properties(&properties(0)).headers.unwrap();
-        for (name, value) in before {
-            assert_eq!(arrived.properties.header(&name), Some(&value), "{name}");
-        }
-    })
-    .await;
-}
-
-/// T5: another user than the replayer's published it.
-#[rstest]
-#[tokio::test]
-async fn a_foreign_user_id_is_kept_in_a_header_and_the_publish_is_taken(
-    #[values(V43, V40)] version: Version,
-) {
-    in_vhost(version, "user", async |v| {
-        v.queue("to", QueueType::Quorum, []).await;
-        let properties = Properties { user_id: Some("app".into()), ..Properties::default() };
-        send(&v, &rewritten(Message { properties, ..Message::default() }, "to", false)).await;
-        let arrived = receive(&v, "to").await;
-        assert_eq!(arrived.properties.user_id, None);
-        let kept = arrived.properties.header(origin::header::USER_ID).and_then(|value| value.as_text());
-        assert_eq!(kept, Some("app"));
-    })
-    .await;
-}
-
-/// T6.
-#[rstest]
-#[tokio::test]
-async fn a_dropped_time_to_live_lets_a_message_wait_and_a_kept_one_does_not(
-    #[values(V43, V40)] version: Version,
-) {
-    in_vhost(version, "ttl", async |v| {
-        let message = || {
-            let properties = Properties { expiration: Some("300".into()), ..Properties::default() };
-            Message { properties, ..Message::default() }
-        };
-        v.queue("dropped", QueueType::Quorum, []).await;
-        v.queue("kept", QueueType::Quorum, []).await;
-        send(&v, &rewritten(message(), "dropped", false)).await;
-        send(&v, &rewritten(message(), "kept", true)).await;
-        v.wait_ready("kept", 0).await;
-        throughout(1.0, "it waits", async || v.ready("dropped").await == 1).await;
-    })
-    .await;
-}
-
-/// T9, T10 and T11: after a second death the broker knows nothing of the first, but we do.
+/// T10 and T11: after a second death the broker knows nothing of the first, but we do.
 #[rstest]
 #[tokio::test]
 async fn count_and_origin_outlive_a_second_death(#[values(V43, V40)] version: Version) {
@@ -133,7 +71,7 @@ async fn count_and_origin_outlive_a_second_death(#[values(V43, V40)] version: Ve
         let dead = receive(&v, "dlq").await;
         assert_eq!(death::deaths(&dead).first.and_then(|first| first.exchange).as_deref(), Some("shop"));
 
-        send(&v, &rewritten(dead, "second", false)).await;
+        send(&v, &rewritten(dead, "second")).await;
         let delivery = v.wait("second").await;
         let fresh = convert::properties(&delivery.properties);
         for name in STRIPPED.iter().filter(|name| **name != header::ON_FAILURE) {
@@ -146,7 +84,7 @@ async fn count_and_origin_outlive_a_second_death(#[values(V43, V40)] version: Ve
         assert_eq!((by_broker.queue.as_deref(), by_broker.exchange.as_deref()), (Some("second"), Some("")));
         let found = origin::origin(&again).unwrap();
         assert_eq!((found.exchange.as_str(), found.routing_key.as_str()), ("shop", "orders.created"));
-        let outgoing = rewritten(again, "second", false);
+        let outgoing = rewritten(again, "second");
         assert_eq!(outgoing.properties.header(header::COUNT).and_then(|value| value.as_count()), Some(2));
     })
     .await;
@@ -160,7 +98,7 @@ async fn the_priority_stays(#[values(V43, V40)] version: Version) {
         v.queue("to", QueueType::Classic, [("x-max-priority", 5.into())]).await;
         for priority in [None, Some(4)] {
             let properties = Properties { priority, delivery_mode: Some(1), ..Properties::default() };
-            send(&v, &rewritten(Message { properties, ..Message::default() }, "to", false)).await;
+            send(&v, &rewritten(Message { properties, ..Message::default() }, "to")).await;
         }
         v.wait_ready("to", 2).await;
         let first = receive(&v, "to").await;

@@ -2,11 +2,15 @@
 
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "for tests only")]
 
+use std::process::Command;
 use std::time::Duration;
 
+use http::{HeaderName, HeaderValue};
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Patch, PatchParams, PostParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use kube::runtime::wait::{await_condition, conditions};
 use kube::{Api, Client, Config};
 use redrive::api::crds;
@@ -27,6 +31,37 @@ pub async fn config() -> Config {
 
 pub async fn client() -> Client {
     Client::try_from(config().await).unwrap()
+}
+
+/// A client with the certificate of this user, and the path of its kubeconfig. In a cluster whose
+/// authority isn't ours, the administrator acts in the user's name, and there is no path.
+pub async fn client_of(user: &str) -> (Client, Option<String>) {
+    static ONE_AT_A_TIME: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+    if std::env::var_os("REDRIVE_KUBECONFIG").is_some() {
+        let mut config = config().await;
+        config
+            .headers
+            .push((HeaderName::from_static("impersonate-user"), HeaderValue::from_str(user).unwrap()));
+        return (Client::try_from(config).unwrap(), None);
+    }
+    let _turn = ONE_AT_A_TIME.lock().await;
+    let dev = std::env::var("REDRIVE_DEV").expect("`eval \"$(hack/dev env)\"` sets REDRIVE_DEV");
+    let made = Command::new(dev).args(["user", user]).output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let path = String::from_utf8(made.stdout).unwrap().trim().to_owned();
+    let kubeconfig = Kubeconfig::read_from(&path).unwrap();
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+    (Client::try_from(config).unwrap(), Some(path))
+}
+
+/// A client with a token of this service account, which must exist.
+pub async fn client_of_account(admin: &Client, namespace: &str, name: &str) -> Client {
+    let accounts = Api::<ServiceAccount>::namespaced(admin.clone(), namespace);
+    let request = TokenRequest { spec: TokenRequestSpec::default(), ..TokenRequest::default() };
+    let issued = accounts.create_token_request(name, &PostParams::default(), &request).await.unwrap();
+    let mut config = config().await;
+    config.auth_info = AuthInfo { token: Some(issued.status.unwrap().token.into()), ..AuthInfo::default() };
+    Client::try_from(config).unwrap()
 }
 
 /// Applies the definitions and waits until the API server works by them, once for all tests of a

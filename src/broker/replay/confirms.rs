@@ -162,6 +162,11 @@ impl Confirms {
         self.woken.push(number);
     }
 
+    /// Whether nothing is under way.
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
     /// All confirms that came so far. Whatever came before one of them is among them or was
     /// taken before.
     ///

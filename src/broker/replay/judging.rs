@@ -5,6 +5,7 @@ use std::sync::Arc;
 use lapin::message::Delivery;
 use tokio::sync::mpsc;
 
+use super::largest::Largest;
 use super::publisher::Parcel;
 use super::reader::Brought;
 use super::{Judge, convert};
@@ -47,61 +48,55 @@ pub(super) struct Case {
     pub(super) brought: Brought,
 }
 
-/// Judges until no more cases can come, or nobody listens. Blocks its thread.
-pub(super) fn judge_all(
-    mut judge: impl Judge,
-    keeps_records: bool,
-    mut cases: mpsc::Receiver<Case>,
-    said: &mpsc::Sender<(u32, Said)>,
-) {
-    while let Some(Case { session, fence, brought }) = cases.blocking_recv() {
-        let what = match brought {
-            Brought::Cancelled => Said::Cancelled,
-            Brought::Messages(messages) => {
-                let judged = messages
-                    .into_iter()
-                    .map(|(tag, delivery)| judge_one(&mut judge, tag, delivery, fence, keeps_records));
-                Said::Judged(judged.collect())
-            }
-        };
-        if said.blocking_send((session, what)).is_err() {
-            return;
-        }
-    }
+/// The judge with what it needs.
+pub(super) struct Judging<J> {
+    pub(super) judge: J,
+    pub(super) keeps_records: bool,
+    pub(super) largest: Largest,
 }
 
-fn judge_one(
-    judge: &mut impl Judge,
-    tag: Tag,
-    delivery: Delivery,
-    fence: Fence,
-    keeps_records: bool,
-) -> Judged {
-    let message = convert::message(delivery);
-    let name = message.properties.message_id.clone();
-    let original = keeps_records.then(|| Box::new(without_body(&message)));
-    match judge.judge(message, fence) {
-        Fate::Publish { message, over_limit } => {
-            let went = Some((message.exchange.clone(), message.routing_key.clone()));
-            match Parcel::pack(*message) {
-                Ok(parcel) => {
-                    let replay_id = Some(parcel.id.clone());
-                    let parcel = Some(Arc::new(parcel));
-                    let content = Some(Content { parcel, original, went, replay_id });
-                    Judged { tag, verdict: Verdict::Publish { over_limit }, content }
+impl<J: Judge> Judging<J> {
+    /// Judges until no more cases can come, or nobody listens. Blocks its thread.
+    pub(super) fn run(mut self, mut cases: mpsc::Receiver<Case>, said: &mpsc::Sender<(u32, Said)>) {
+        while let Some(Case { session, fence, brought }) = cases.blocking_recv() {
+            let what = match brought {
+                Brought::Cancelled => Said::Cancelled,
+                Brought::Messages(messages) => {
+                    let judged = messages.into_iter().map(|(tag, delivery)| self.one(tag, delivery, fence));
+                    Said::Judged(judged.collect())
                 }
-                Err(convert::TooLong) => {
-                    Judged { tag, verdict: Verdict::Leave { why: Left::Unmovable, name }, content: None }
-                }
+            };
+            if said.blocking_send((session, what)).is_err() {
+                return;
             }
         }
-        Fate::Discard => {
-            let content = Some(Content { parcel: None, original, went: None, replay_id: None });
-            Judged { tag, verdict: Verdict::Discard, content }
-        }
-        Fate::Leave(why) => {
-            let name = if why == Left::Unmovable { name } else { None };
-            Judged { tag, verdict: Verdict::Leave { why, name }, content: None }
+    }
+
+    fn one(&mut self, tag: Tag, delivery: Delivery, fence: Fence) -> Judged {
+        let message = convert::message(delivery);
+        let name = message.properties.message_id.clone();
+        let original = self.keeps_records.then(|| Box::new(without_body(&message)));
+        match self.judge.judge(message, fence) {
+            Fate::Publish { message, over_limit } => {
+                let went = Some((message.exchange.clone(), message.routing_key.clone()));
+                let fits = self.largest.takes(message.body.len());
+                let Some(parcel) = fits.then(|| Parcel::pack(*message).ok()).flatten() else {
+                    let verdict = Verdict::Leave { why: Left::Unmovable, name };
+                    return Judged { tag, verdict, content: None };
+                };
+                let replay_id = Some(parcel.id.clone());
+                let parcel = Some(Arc::new(parcel));
+                let content = Some(Content { parcel, original, went, replay_id });
+                Judged { tag, verdict: Verdict::Publish { over_limit }, content }
+            }
+            Fate::Discard => {
+                let content = Some(Content { parcel: None, original, went: None, replay_id: None });
+                Judged { tag, verdict: Verdict::Discard, content }
+            }
+            Fate::Leave(why) => {
+                let name = if why == Left::Unmovable { name } else { None };
+                Judged { tag, verdict: Verdict::Leave { why, name }, content: None }
+            }
         }
     }
 }

@@ -17,6 +17,7 @@ mod driver;
 pub mod examine;
 pub mod exclusive;
 mod judging;
+mod largest;
 mod lock;
 mod opening;
 pub mod preflight;
@@ -32,6 +33,8 @@ use tokio_util::sync::CancellationToken;
 
 use self::clock::Clock;
 use self::driver::{Driver, Inputs};
+use self::judging::Judging;
+use self::largest::Largest;
 use self::opening::Opening;
 use self::session::{Lines, Plan};
 use super::{AddressGuard, BrokerError, Endpoint};
@@ -152,19 +155,21 @@ pub async fn run<J: Judge, R: Journal>(
         _ => watched,
     };
     let deadline = u64::try_from(limits.deadline.as_millis()).unwrap_or(u64::MAX);
+    let largest = Largest::default();
     let plan = Plan {
         site,
         target: watched,
         consumer_timeout: sets_consumer_timeout.then_some(deadline),
         lines: Lines { cases, signals },
+        largest: largest.clone(),
     };
     let clock = Clock::start();
     let opening = Opening::new(checkpoint.is_some());
     let now = orders.borrow().clone();
     let engine = Engine::new(Setup { limits, orders: now, checkpoint, planned }, clock.now());
     let keeps_records = journal.keeps_records();
-    let judging =
-        tokio::task::spawn_blocking(move || judging::judge_all(judge, keeps_records, to_judge, &says));
+    let judging = Judging { judge, keeps_records, largest };
+    let judging = tokio::task::spawn_blocking(move || judging.run(to_judge, &says));
     let mut driver = Driver::new(engine, plan, Arc::new(journal), clock, reports, opening);
     let ended = driver.run(Inputs { orders, said, signals: news, stop }).await;
     // Without the driver's end of its channels the judge's thread ends.

@@ -6,19 +6,25 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
 use lapin::types::ShortString;
 use lapin::{BasicProperties, Channel, Confirmation, Connection};
 use tokio::sync::mpsc;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::LINGER;
 use super::confirms::{Confirms, Fate, Fates, REPLAY_ID};
 use super::convert::{self, TooLong};
+use super::largest::Largest;
 use super::session::Signal;
+use crate::broker::amqp;
 use crate::replay::engine::Tag;
 use crate::replay::message::{Outgoing, Value};
+
+/// How long the reason of a closed channel may take to reach what was under way.
+const REASON: Duration = Duration::from_secs(1);
 
 /// Publishes that are taken over at once.
 const AT_ONCE: usize = 256;
@@ -68,10 +74,11 @@ pub(super) struct Publisher {
     fates: Fates,
     parcels: HashMap<u64, (Tag, Arc<Parcel>)>,
     last: u64,
+    largest: Largest,
 }
 
 impl Publisher {
-    pub(super) async fn open(connection: &Connection) -> lapin::Result<Self> {
+    pub(super) async fn open(connection: &Connection, largest: Largest) -> lapin::Result<Self> {
         let channel = connection.create_channel().await?;
         channel.confirm_select(ConfirmSelectOptions::default()).await?;
         Ok(Self {
@@ -80,6 +87,7 @@ impl Publisher {
             fates: Fates::default(),
             parcels: HashMap::new(),
             last: 0,
+            largest,
         })
     }
 
@@ -89,6 +97,40 @@ impl Publisher {
     /// Where the channel or its connection is gone; what was under way may have arrived.
     pub(super) async fn run(
         mut self,
+        parcels: mpsc::Receiver<(Tag, Arc<Parcel>)>,
+        session: u32,
+        signals: mpsc::Sender<(u32, Signal)>,
+    ) -> lapin::Result<()> {
+        let error = match self.work(parcels, session, signals).await {
+            Ok(()) => return Ok(()),
+            Err(error) => error,
+        };
+        let error = self.reason(error).await;
+        self.largest.learn(&error);
+        Err(error)
+    }
+
+    /// Why the channel is gone: a publish meets a closed channel only, what was under way gets
+    /// the broker's own words.
+    async fn reason(&mut self, error: lapin::Error) -> lapin::Error {
+        let words = async {
+            while !self.confirms.is_empty() {
+                match self.confirms.take() {
+                    Err(error) if amqp::reply(&error).is_some() => return Some(error),
+                    Err(_) => {}
+                    Ok(_) => self.confirms.come().await,
+                }
+            }
+            None
+        };
+        match amqp::reply(&error) {
+            Some(_) => error,
+            None => timeout(REASON, words).await.ok().flatten().unwrap_or(error),
+        }
+    }
+
+    async fn work(
+        &mut self,
         mut parcels: mpsc::Receiver<(Tag, Arc<Parcel>)>,
         session: u32,
         signals: mpsc::Sender<(u32, Signal)>,

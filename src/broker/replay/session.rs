@@ -12,6 +12,7 @@ use tokio::time::timeout;
 
 use super::counting::Counting;
 use super::judging::Case;
+use super::largest::Largest;
 use super::lock::{self, Lock};
 use super::publisher::{Parcel, Published, Publisher};
 use super::reader::{Channels, Gone, Order, Reader};
@@ -53,6 +54,7 @@ pub(super) struct Plan {
     /// Milliseconds that the broker may wait for an acknowledgement, where it can be told.
     pub(super) consumer_timeout: Option<u64>,
     pub(super) lines: Lines,
+    pub(super) largest: Largest,
 }
 
 /// Both connections and their tasks.
@@ -86,7 +88,7 @@ impl Session {
             }
         }
         let publishing = Arc::new(connect("redrive replay: publishes").await?);
-        let publisher = ask(site, "publish", Publisher::open(&publishing)).await?;
+        let publisher = ask(site, "publish", Publisher::open(&publishing, plan.largest.clone())).await?;
         Ok(Self::start(number, plan, [reading, publishing], publisher))
     }
 
@@ -116,8 +118,8 @@ impl Session {
                 let _ = signals.send((number, Signal::Lost)).await;
             }
         });
-        tasks.spawn(listen(Arc::clone(reading), number, plan.lines.signals.clone(), false));
-        tasks.spawn(listen(Arc::clone(publishing), number, plan.lines.signals.clone(), true));
+        tasks.spawn(listen(Arc::clone(reading), number, plan.clone(), false));
+        tasks.spawn(listen(Arc::clone(publishing), number, plan.clone(), true));
         let counting = Arc::new(Counting::new(Arc::clone(reading), plan));
         let queue = plan.site.queue.clone();
         Self { number, channels, counting, reads, parcels, connections, queue, tasks }
@@ -152,21 +154,19 @@ pub(super) async fn ask<T>(
 
 /// Passes on what happens to a connection. Only the publisher's blocks matter: an alarm
 /// stops no reading.
-async fn listen(
-    connection: Arc<Connection>,
-    session: u32,
-    signals: mpsc::Sender<(u32, Signal)>,
-    publishes: bool,
-) {
+async fn listen(connection: Arc<Connection>, session: u32, plan: Plan, publishes: bool) {
     let mut happened = Box::pin(connection.events_listener());
     while let Some(event) = happened.next().await {
         let signal = match event {
             Happened::ConnectionBlocked(_) if publishes => Signal::Blocked,
             Happened::ConnectionUnblocked if publishes => Signal::Unblocked,
-            Happened::Error(_) => Signal::Lost,
+            Happened::Error(error) => {
+                plan.largest.learn(&error);
+                Signal::Lost
+            }
             _ => continue,
         };
-        if signals.send((session, signal)).await.is_err() {
+        if plan.lines.signals.send((session, signal)).await.is_err() {
             return;
         }
     }

@@ -44,8 +44,9 @@ pub(in crate::cli) async fn follow(
     while let Some(event) = seen.next().await {
         match event {
             Ok(Some(found)) if found.metadata.uid == replay.metadata.uid => {
-                screen.show(&found);
-                if let Some(ending) = ending(&found, until) {
+                let ending = ending(&found, until);
+                screen.show(&found, ending.is_some());
+                if let Some(ending) = ending {
                     screen.end(&found);
                     return Ok(ending);
                 }
@@ -95,14 +96,14 @@ impl Screen {
         Self { bar, lines: Lines::default(), began: Instant::now(), knows_plan }
     }
 
-    fn show(&mut self, replay: &DlqReplay) {
+    fn show(&mut self, replay: &DlqReplay, is_end: bool) {
         let status = replay.status.as_ref();
         if let Some(plan) = status.and_then(|status| status.plan.as_ref()).filter(|_| !self.knows_plan) {
             self.knows_plan = true;
             self.result(&format!("{}\n", text::plan(replay, plan)));
         }
         let Some(bar) = &self.bar else {
-            for line in self.lines.next(replay, self.began.elapsed()) {
+            for line in self.lines.next(replay, is_end, self.began.elapsed()) {
                 let _ = writeln!(std::io::stderr(), "{line}");
             }
             return;
@@ -164,9 +165,13 @@ struct Lines {
 }
 
 impl Lines {
-    /// Each new phase, and at most every ten seconds how far it is.
-    fn next(&mut self, replay: &DlqReplay, now: Duration) -> Vec<String> {
+    /// Each new phase, and at most every ten seconds how far it is. The end is a result, which
+    /// says all of it once.
+    fn next(&mut self, replay: &DlqReplay, is_end: bool, now: Duration) -> Vec<String> {
         let mut lines = Vec::new();
+        if is_end {
+            return lines;
+        }
         let phase = text::phase(replay);
         if phase != self.phase {
             lines.push(phase.clone());
@@ -216,12 +221,15 @@ mod tests {
         let mut lines = Lines::default();
         let at = Duration::from_secs;
         let running = |replayed| replay("Running", Some(replayed), Value::Null);
-        assert_eq!(lines.next(&replay("Planning", None, Value::Null), at(0)), ["Planning"]);
-        assert_eq!(lines.next(&replay("Planning", None, Value::Null), at(1)), [""; 0]);
-        assert_eq!(lines.next(&running(1), at(2)), ["Running", "1 moved, 9 read"]);
-        assert_eq!(lines.next(&running(2), at(3)), [""; 0]);
-        assert_eq!(lines.next(&running(3), at(12)), ["3 moved, 9 read"]);
-        assert_eq!(lines.next(&running(3), at(30)), [""; 0]);
+        let mut next = |replay: &DlqReplay, now| lines.next(replay, false, at(now));
+        assert_eq!(next(&replay("Planning", None, Value::Null), 0), ["Planning"]);
+        assert_eq!(next(&replay("Planning", None, Value::Null), 1), [""; 0]);
+        assert_eq!(next(&running(1), 2), ["Running", "1 moved, 9 read"]);
+        assert_eq!(next(&running(2), 3), [""; 0]);
+        assert_eq!(next(&running(3), 12), ["3 moved, 9 read"]);
+        assert_eq!(next(&running(3), 30), [""; 0]);
+        // The result says it.
+        assert_eq!(lines.next(&replay("Completed", Some(9), Value::Null), true, at(60)), [""; 0]);
     }
 
     #[test]

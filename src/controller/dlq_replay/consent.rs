@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{Api, ResourceExt};
 
 use super::Trouble;
@@ -62,13 +63,35 @@ pub(super) async fn unverifiable(object: &DlqReplay, context: &Context) -> Resul
     if context.replays.settings.allow_unverified_approval {
         return Ok(None);
     }
-    let since = match verifiability::verify(&context.client).await? {
-        verdict @ Verdict::Unverified(_) => return Ok(Some(verdict.to_string())),
-        Verdict::Verified { since } => since,
-    };
-    let older = since.zip(object.creation_timestamp()).is_some_and(|(since, created)| created < since);
-    Ok(older.then(|| {
-        "it was created before the admission policies were, so nobody can tell who asked: create it again"
-            .to_owned()
-    }))
+    let verdict = verifiability::verify(&context.client).await?;
+    Ok(doubt(&verdict, object.creation_timestamp().as_ref()))
+}
+
+/// Why nobody can tell who asked for what was created at this moment, or approved it.
+fn doubt(verdict: &Verdict, created: Option<&Time>) -> Option<String> {
+    if !verdict.is_verified() {
+        return Some(verdict.to_string());
+    }
+    let is_vouched_for = created.is_some_and(|created| verdict.vouches_for(created));
+    let older = "it is older than the admission policies, or not five seconds younger, so nobody can tell who asked: \
+                 create it again";
+    (!is_vouched_for).then(|| older.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_created_before_the_policies_were_in_effect_is_not_believed() {
+        let at = |second: i64| Time(k8s_openapi::jiff::Timestamp::from_second(second).unwrap());
+        let verified = Verdict::Verified { since: Some(at(100)) };
+        assert_eq!(doubt(&verified, Some(&at(105))), None);
+        for created in [Some(at(99)), Some(at(100)), Some(at(104)), None] {
+            let why = doubt(&verified, created.as_ref()).unwrap();
+            assert!(why.contains("create it again"), "{why}");
+        }
+        let unverified = Verdict::Unverified(Vec::new());
+        assert_eq!(doubt(&unverified, Some(&at(105))), Some(unverified.to_string()));
+    }
 }

@@ -11,7 +11,7 @@ use super::approval::{self, Consent};
 use super::conditions::{Phase, Verdict};
 use super::{RECHECK, Trouble, active, consent, history, refusal, uid, update_status};
 use crate::api::conditions::{ReplayCondition, ReplayReason};
-use crate::api::{Admission, AdmittedBy, DlqReplay, ReplayPlan, RetryPipeline};
+use crate::api::{Admission, AdmittedBy, DlqReplay, ReplayPlan, ReplayTo, RetryPipeline};
 use crate::controller::Context;
 use crate::controller::retry_pipeline::conditions::now;
 use crate::runner::plan::{self, Failure, Request};
@@ -244,12 +244,7 @@ async fn consented(
     match consent {
         Consent::Given { by, max_messages } => Ok(Given { by, max_messages }),
         Consent::Missing => {
-            let needed = approval::needed(&object.spec, plan);
-            let text = format!(
-                "{needed} messages are more than may move without approval: a second person looks at status.plan \
-                 and sets spec.approval with its planHash, {}",
-                plan.hash
-            );
+            let text = ask_for_approval(object, plan);
             let verdict = Verdict::waiting(ReplayReason::AwaitingApproval, text.clone());
             // The budget may have grown by then.
             let again = Duration::from_secs(60);
@@ -267,6 +262,22 @@ async fn consented(
             ),
         )),
     }
+}
+
+/// Why a second person is needed, and what that person does.
+fn ask_for_approval(object: &DlqReplay, plan: &ReplayPlan) -> String {
+    let why = match (object.spec.to(), approval::needed(&object.spec, plan)) {
+        (ReplayTo::Discard {}, _) => "deleting messages always takes an approval".to_owned(),
+        (_, 1) => "1 message is more than may move without approval".to_owned(),
+        (_, needed) => format!("{needed} messages are more than may move without approval"),
+    };
+    format!(
+        "{why}: a second person looks at status.plan and runs `redrive approve {} -n {}`, which consents to the \
+         plan {}",
+        object.name_any(),
+        object.namespace().unwrap_or_default(),
+        plan.hash
+    )
 }
 
 /// For how long the approval has been there: since it was first seen.

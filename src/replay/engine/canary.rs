@@ -93,7 +93,8 @@ impl Engine {
         let failed = self.failed_tests + 1;
         let why = format!("{back} of {} test messages came back", self.pass.acked);
         if failed >= guard.canary.tries {
-            let stopped = format!("{why}, after {failed} tests");
+            let tests = if failed == 1 { "1 test".to_owned() } else { format!("{failed} tests") };
+            let stopped = format!("{why}, after {tests}");
             self.trial = Trial::None;
             self.end(Next::End(Outcome::Stopped(stopped)));
         } else {
@@ -103,7 +104,7 @@ impl Engine {
 
     /// Opens the origin queue.
     pub(super) fn open(&mut self) {
-        let expected = self.left().saturating_sub(self.doubt);
+        let expected = self.fringe.surely(self.left());
         self.out.push(Command::Open { expected });
     }
 }

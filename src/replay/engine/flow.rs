@@ -334,7 +334,7 @@ impl Engine {
         self.flow.open -= sure.total();
         self.counts.replayed += sure.replayed;
         self.counts.quarantined += sure.quarantined;
-        self.counts.beyond_fence += sure.beyond;
+        self.counts.beyond_fence += self.fringe.moved(sure.beyond);
     }
 
     /// Whether a batch may begin: the last checkpoint is young enough and allows it.
@@ -352,7 +352,9 @@ impl Engine {
         }
         let pace = &self.orders.pace;
         let allowance = u64::from(pace.batch.max(pace.per_second.saturating_mul(2)));
-        let Some(checkpoint) = self.checkpoint(allowance) else { return false };
+        let Some(mut checkpoint) = self.checkpoint(allowance) else { return false };
+        // A worker that dies in its first batch must not begin the deadline anew.
+        checkpoint.started.get_or_insert(millis(now));
         let (order, window) = (self.next_order(), checkpoint.in_flight);
         let open = self.flow.open;
         self.flow.checkpointing = Some(Checkpointing { order, allowance, window, open });

@@ -113,8 +113,8 @@ impl Ledger {
     }
 
     /// Acknowledgements for what is recorded: one for a whole prefix, one each for what
-    /// stands behind a held message. What stands behind one that is still under way waits
-    /// for it.
+    /// stands behind a held message or a refused one, which may have to wait for the place
+    /// that these take up. What stands behind one that is still under way waits for it.
     pub(super) fn acks(&mut self, commands: &mut Vec<Command>) -> Acked {
         let mut acked = Acked::default();
         for (index, channel) in (0u16..).zip(&mut self.channels) {
@@ -158,7 +158,8 @@ impl Channel {
         }
         let first = self.first;
         self.recorded.retain(|number| *number >= first);
-        if self.slots.front().is_some_and(|slot| slot.state == State::Held) {
+        let front = self.slots.front().map(|slot| slot.state);
+        if matches!(front, Some(State::Held | State::Waiting)) {
             for number in std::mem::take(&mut self.recorded) {
                 let slot = usize::try_from(number - first).ok().and_then(|at| self.slots.get_mut(at));
                 if let Some(slot) = slot {

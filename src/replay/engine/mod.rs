@@ -13,11 +13,12 @@
 //!   consumer has a channel of its own, which is what the broker returns in one piece;
 //! - what a crash leaves unknown is at most what the last checkpoint allowed: a batch, or two
 //!   seconds' worth where batches are shorter. So far may the next worker read beyond the
-//!   fence, and `beyond_fence` counts what it moved there.
+//!   fence, and `beyond_fence` is at least what it moved there.
 
 mod canary;
 mod event;
 mod flow;
+mod fringe;
 mod ledger;
 mod look;
 mod pass;
@@ -30,6 +31,7 @@ use std::time::Duration;
 
 use self::canary::Trial;
 use self::flow::Flow;
+use self::fringe::Fringe;
 use self::ledger::Ledger;
 use self::look::Looks;
 use self::pass::Pass;
@@ -54,8 +56,7 @@ pub struct Engine {
     started: Option<u64>,
     /// When this worker began.
     began: Duration,
-    /// Messages that may be gone from the origin queue without being counted.
-    doubt: u64,
+    fringe: Fringe,
     /// Messages that the pass before returned: they are served first.
     back: u64,
     phase: Phase,
@@ -88,7 +89,7 @@ impl Engine {
             counts: Counts::default(),
             started: None,
             began: now,
-            doubt: 0,
+            fringe: Fringe::default(),
             back: 0,
             phase: Phase::Closed { opening: false },
             stop: false,
@@ -117,7 +118,7 @@ impl Engine {
         self.back = self.counts.examined.saturating_sub(self.moved());
         self.counts.duplicates_possible += checkpoint.in_flight;
         self.started = checkpoint.started;
-        self.doubt = checkpoint.under_way;
+        self.fringe = Fringe::after_crash(checkpoint.under_way);
     }
 
     fn set_fence(&mut self, fence: Fence) {
@@ -251,13 +252,12 @@ impl Engine {
     fn checkpoint(&self, allowed: u64) -> Option<Checkpoint> {
         let window = u64::from(self.orders.pace.window);
         let mut counts = self.counts.clone();
-        // Where a loss before left a doubt, what moves uncounted may stand behind the fence.
-        counts.beyond_fence += self.doubt.min(allowed);
+        counts.beyond_fence += self.fringe.among(allowed);
         Some(Checkpoint {
             fence: self.fence?,
             counts,
             started: self.started,
-            under_way: self.doubt + allowed,
+            under_way: self.fringe.may_have_moved(allowed),
             in_flight: window.min(allowed),
         })
     }

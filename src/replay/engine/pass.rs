@@ -39,8 +39,6 @@ pub(super) struct Pass {
     pub(super) base: u64,
     /// Messages that it reads at most.
     pub(super) limit: u64,
-    /// Messages that surely stand before the fence.
-    pub(super) certain: u64,
     /// Whether the scan limit, not the fence, set `limit`.
     pub(super) scan_limited: bool,
     /// Messages read, up to `limit`.
@@ -69,6 +67,12 @@ impl Pass {
         }
     }
 
+    /// Whether what it held may not come back in the order of the queue if its connection is
+    /// lost: what came back before is not all read again, or channels end in any order.
+    pub(super) fn is_cut_in_disorder(&self, back: u64) -> bool {
+        (self.taken > 0 && self.taken < back) || self.channel > 0
+    }
+
     /// Selected messages that stayed.
     pub(super) fn stayed(&self) -> u64 {
         self.skipped + self.unmovable + self.unroutable + self.timed_out
@@ -92,10 +96,10 @@ impl Engine {
             ready,
             base: moved,
             limit: reach.min(scan),
-            certain: left.saturating_sub(self.doubt),
             scan_limited: scan < reach,
             ..Pass::default()
         };
+        self.fringe.begin_pass(ready, left);
         self.ledger = Ledger::default();
         self.flow.begin_pass();
         self.looks.begin_pass();
@@ -133,7 +137,7 @@ impl Engine {
                 Slot::new(State::Held)
             }
         };
-        let beyond = self.pass.read > self.pass.certain;
+        let beyond = self.fringe.may_hold(self.pass.read);
         self.ledger.insert(tag, Slot { beyond, ..slot });
         if slot.state == State::Waiting {
             self.pass.selected += 1;

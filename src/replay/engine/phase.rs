@@ -131,6 +131,7 @@ impl Engine {
 
     fn after_pass(&mut self, next: Next, now: Duration) {
         self.back = self.ledger.unacked();
+        self.fringe.returned(&self.pass);
         self.ledger = Ledger::default();
         if next == Next::Rest {
             self.trial_rests(now);
@@ -151,8 +152,8 @@ impl Engine {
         self.counts.duplicates_possible += self.flow.open;
         self.flow.use_up();
         let doubtful = self.flow.in_doubt();
-        self.doubt += doubtful.total();
-        self.counts.beyond_fence += doubtful.beyond;
+        self.counts.beyond_fence += self.fringe.moved(doubtful.beyond);
+        self.fringe.cut_off(&self.pass, self.back, doubtful.total());
         self.flow.begin_pass();
         self.back = self.back.saturating_sub(self.pass.taken) + self.ledger.unacked();
         self.ledger = Ledger::default();

@@ -89,7 +89,7 @@ impl Lab {
         assert_eq!(check_broker(&pipeline, &facts), [], "the broker can do what the pipeline asks");
         make_vhost(&broker, &vhost).await;
         let version = facts.version;
-        let operator = Operator::new(management.clone(), &vhost, facts, pipeline);
+        let operator = Operator::new(management.clone(), broker.endpoint.clone(), &vhost, facts, pipeline);
         let observer = connect(&broker, &vhost).await;
         let lab = Self {
             broker,

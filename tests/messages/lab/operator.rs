@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use redrive::broker::{BrokerError, Management};
+use redrive::broker::{BrokerError, Endpoint, Management, amqp};
 use redrive::topology::diff::{Context, Diff, diff};
 use redrive::topology::effective::PolicyIndex;
 use redrive::topology::model::Destination;
@@ -15,8 +15,10 @@ use redrive::topology::ownership::Inventory;
 use redrive::topology::plan::Step;
 use redrive::topology::validate::Pipeline;
 
+use super::Broker;
+
 /// How long a queue must stay empty and unreachable before it may go. Its totals
-/// can be five seconds old.
+/// can be five seconds old, or older where the broker is busy.
 const PROOF: Duration = Duration::from_secs(10);
 
 /// What one look led to.
@@ -42,10 +44,18 @@ pub(crate) struct Operator {
     pub(crate) pipeline: Pipeline,
     pub(crate) inventory: Inventory,
     empty_since: BTreeMap<String, Instant>,
+    endpoint: Endpoint,
+    asking: Option<lapin::Connection>,
 }
 
 impl Operator {
-    pub(crate) fn new(management: Management, vhost: &str, facts: BrokerFacts, pipeline: Pipeline) -> Self {
+    pub(crate) fn new(
+        management: Management,
+        endpoint: Endpoint,
+        vhost: &str,
+        facts: BrokerFacts,
+        pipeline: Pipeline,
+    ) -> Self {
         Self {
             management,
             vhost: vhost.to_owned(),
@@ -53,6 +63,8 @@ impl Operator {
             pipeline,
             inventory: Inventory::new(),
             empty_since: BTreeMap::new(),
+            endpoint,
+            asking: None,
         }
     }
 
@@ -85,7 +97,7 @@ impl Operator {
 
     async fn look(&mut self) -> Result<Diff, BrokerError> {
         let observed = self.management.snapshot(&self.vhost).await?;
-        let proven_empty = self.proven_empty(&observed);
+        let proven_empty = self.proven_empty(&observed).await?;
         let policies = PolicyIndex::new(&observed.policies, observed.operator_policies.as_deref());
         let found = diff(&Context {
             pipeline: &self.pipeline,
@@ -125,8 +137,9 @@ impl Operator {
         }
     }
 
-    /// Queues that were empty, with nothing leading to them, in two looks.
-    fn proven_empty(&mut self, observed: &Observed) -> BTreeSet<String> {
+    /// Queues that were empty, with nothing leading to them, in two looks, and of which the
+    /// broker says now that nothing is ready in them.
+    async fn proven_empty(&mut self, observed: &Observed) -> Result<BTreeSet<String>, BrokerError> {
         let unreachable = |name: &str| {
             let queue = Destination::Queue(name.to_owned());
             observed.bindings_to(&queue).all(|binding| binding.source == OWNER_EXCHANGE)
@@ -137,7 +150,28 @@ impl Operator {
         for name in &empty {
             self.empty_since.entry((*name).clone()).or_insert_with(Instant::now);
         }
-        let proven = self.empty_since.iter().filter(|(_, since)| since.elapsed() >= PROOF);
-        proven.map(|(name, _)| name.clone()).collect()
+        let due = self.empty_since.iter().filter(|(_, since)| since.elapsed() >= PROOF);
+        let mut proven: BTreeSet<String> = due.map(|(name, _)| name.clone()).collect();
+        for name in proven.clone() {
+            if self.ready(&name).await? > 0 {
+                proven.remove(&name);
+                self.empty_since.remove(&name);
+            }
+        }
+        Ok(proven)
+    }
+
+    /// How many messages of a queue are ready: exact and current.
+    async fn ready(&mut self, queue: &str) -> Result<u32, BrokerError> {
+        let asking = self.asking.take().filter(|connection| connection.status().connected());
+        let connection = match asking {
+            Some(connection) => connection,
+            None => {
+                amqp::connect(&self.endpoint, &Broker::guard(), &self.vhost, "the lab's operator").await?
+            }
+        };
+        let ready = amqp::ready_count(&connection, &self.endpoint, &self.vhost, queue).await?;
+        self.asking = Some(connection);
+        Ok(ready.unwrap_or_default())
     }
 }

@@ -23,7 +23,6 @@ use super::session::{Plan, Session, Signal};
 use super::{Entry, Journal, Report, reader};
 use crate::broker::BrokerError;
 use crate::replay::engine::{Command, Engine, Event, Order, Tag};
-use crate::replay::message::Message;
 use crate::replay::outcome::{Checkpoint, Ended};
 use crate::replay::run::Orders;
 
@@ -396,6 +395,6 @@ impl<R: Journal> Driver<R> {
 }
 
 fn entry(content: &Content, time: u64) -> Entry {
-    let message = content.original.as_deref().map_or_else(Message::default, Message::clone);
+    let message = content.original.clone().unwrap_or_default();
     Entry { message, went: content.went.clone(), replay_id: content.replay_id.clone(), time }
 }

@@ -19,7 +19,7 @@ pub(super) struct Content {
     /// What is to be published; nothing for a discard, and while it is under way.
     pub(super) parcel: Option<Arc<Parcel>>,
     /// What was read, without its body, where records are kept.
-    pub(super) original: Option<Box<Message>>,
+    pub(super) original: Option<Arc<Message>>,
     /// Where it goes.
     pub(super) went: Option<(String, String)>,
     pub(super) replay_id: Option<String>,
@@ -75,7 +75,7 @@ impl<J: Judge> Judging<J> {
     fn one(&mut self, tag: Tag, delivery: Delivery, fence: Fence) -> Judged {
         let message = convert::message(delivery);
         let name = message.properties.message_id.clone();
-        let original = self.keeps_records.then(|| Box::new(without_body(&message)));
+        let original = self.keeps_records.then(|| Arc::new(without_body(&message)));
         match self.judge.judge(message, fence) {
             Fate::Publish { message, over_limit } => {
                 let went = Some((message.exchange.clone(), message.routing_key.clone()));

@@ -62,7 +62,7 @@ pub struct Site {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
     /// What was read, without its body.
-    pub message: Message,
+    pub message: Arc<Message>,
     /// Where it went; the target's exchange and routing key, or nothing for a discard.
     pub went: Option<(String, String)>,
     /// Its replay id.

@@ -188,6 +188,8 @@ fn json(value: &Value) -> Json {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::replay::message::{Message, Properties};
 
@@ -211,6 +213,7 @@ mod tests {
             ..Properties::default()
         };
         let message = Message { routing_key: "orders.created".to_owned(), properties, ..Message::default() };
+        let message = Arc::new(message);
         let went = went.map(|(exchange, key)| (exchange.to_owned(), key.to_owned()));
         Entry { message, went, replay_id: Some("id".to_owned()), time: 1_800_000_000_123 }
     }

@@ -189,7 +189,7 @@ pub(super) async fn check_again(
             )
         })
     });
-    Ok(Checked { danger, frame_max: facts.frame_max, takes_timeout: facts.takes_timeout() })
+    Ok(Checked { danger, frame_max: facts.frame_max, hold: facts.hold() })
 }
 
 /// What a second look found.
@@ -198,8 +198,8 @@ pub(super) struct Checked {
     pub(super) danger: Option<String>,
     /// The largest frame that the broker takes, which bounds a message's headers.
     pub(super) frame_max: u32,
-    /// Whether the consumer may bring its own timeout.
-    pub(super) takes_timeout: bool,
+    /// For how long the broker lets messages be held, where the consumer can't say so itself.
+    pub(super) hold: Option<std::time::Duration>,
 }
 
 fn survey(run: &ReplayRun, facts: &Facts) -> Result<Survey, Failure> {

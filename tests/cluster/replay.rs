@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::support::replays::{DLQ, SOURCE, moved, phase_of, text_of, verdict_of};
 use crate::support::steadily;
-use crate::support::world::World;
+use crate::support::world::{World, is_ready};
 
 #[tokio::test]
 async fn a_dry_run_ends_with_its_plan_and_moves_nothing() {
@@ -55,6 +55,20 @@ async fn a_replay_moves_what_it_selects_and_is_remembered() {
         if now == done.metadata.resource_version { Ok(()) } else { Err(format!("{now:?}")) }
     })
     .await;
+    world.leave().await;
+}
+
+/// From 4.3 on a consumer of a quorum queue brings its own timeout, which a classic queue refuses.
+#[tokio::test]
+async fn a_classic_dead_letter_queue_is_read_as_well() {
+    let mut world = World::for_replays("rp-classic").await;
+    world.start();
+    world.create(world.manifest("orders", json!({"deadLetter": {"queueType": "classic"}}))).await;
+    world.until("orders", "has its queues", is_ready).await;
+    world.broker.fill(&world.vhost, DLQ, 6).await;
+    world.replay("r", json!({"pace": {"messagesPerSecond": 100}})).await;
+    world.until_phase("r", "Completed").await;
+    world.until_messages(&[(DLQ, 0), (SOURCE, 6)]).await;
     world.leave().await;
 }
 

@@ -121,6 +121,11 @@ impl Broker {
         self.returned.iter().copied().chain(held).chain(self.ready.iter().copied()).collect()
     }
 
+    /// What is unacknowledged, by channel and delivery.
+    pub(crate) fn held(&self) -> BTreeSet<(u16, u64)> {
+        self.unacked.keys().copied().collect()
+    }
+
     /// Whether a message is where it may be: in the origin queue, in the target, or recorded
     /// as deleted.
     pub(crate) fn has(&self, id: u32, origin: &BTreeSet<u32>) -> bool {

@@ -61,6 +61,8 @@ pub struct Engine {
     back: u64,
     phase: Phase,
     stop: bool,
+    /// Whether the next pass goes on with the one before, as nothing but time ended that.
+    renews: bool,
     pass: Pass,
     ledger: Ledger,
     flow: Flow,
@@ -93,6 +95,7 @@ impl Engine {
             back: 0,
             phase: Phase::Closed { opening: false },
             stop: false,
+            renews: false,
             pass: Pass::default(),
             ledger: Ledger::default(),
             flow: Flow::default(),

@@ -115,8 +115,7 @@ impl<R: Journal> Driver<R> {
             self.report(false);
         };
         self.report(true);
-        self.opening.abandon();
-        if let Some(session) = self.session.take() {
+        for session in self.opening.abandon().into_iter().chain(self.session.take()) {
             session.close().await;
         }
         ended
@@ -175,7 +174,7 @@ impl<R: Journal> Driver<R> {
     }
 
     fn tell_of_session(&mut self, event: Event) {
-        if event == Event::Lost {
+        if matches!(event, Event::Lost | Event::Failed(_)) {
             self.lose();
         }
         self.tell(event);
@@ -193,6 +192,7 @@ impl<R: Journal> Driver<R> {
             Signal::Blocked => self.tell(Event::Blocked),
             Signal::Unblocked => self.tell(Event::Unblocked),
             Signal::Lost => self.tell_of_session(Event::Lost),
+            Signal::Failed(why) => self.tell_of_session(Event::Failed(why)),
             Signal::Published(published) => {
                 for published in published {
                     let event = self.published(published);

@@ -204,6 +204,7 @@ impl Engine {
             Event::Blocked => self.flow.blocked = true,
             Event::Unblocked => self.unblocked(now),
             Event::Lost => self.lost(now),
+            Event::Failed(why) => self.failed(why, now),
             Event::Ordered(orders) => self.ordered(orders, now),
             Event::Stop => self.stop = true,
             Event::Tick => {}

@@ -185,6 +185,14 @@ impl Engine {
         }
     }
 
+    /// What was lost would be lost again and again.
+    pub(super) fn failed(&mut self, why: String, now: Duration) {
+        self.lost(now);
+        if matches!(self.phase, Phase::Closed { .. } | Phase::Resting) {
+            self.end(Next::End(Outcome::Failed(why)));
+        }
+    }
+
     /// Ends this worker's part, once what it did is kept.
     pub(super) fn end(&mut self, next: Next) {
         let ended = match next {

@@ -29,6 +29,7 @@ mod replay_audit;
 mod replay_consent;
 mod replay_control;
 mod replay_job;
+mod replay_kill;
 mod replay_refused;
 mod replicas;
 mod rights;

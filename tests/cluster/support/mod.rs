@@ -1,5 +1,6 @@
 //! What every test stands on.
 
+pub(crate) mod amqp;
 #[path = "../../support/authority.rs"]
 pub(crate) mod authority;
 pub(crate) mod broker;

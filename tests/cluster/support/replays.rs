@@ -18,7 +18,12 @@ pub(crate) const SOURCE: &str = "orders.queue";
 impl World {
     /// A world whose operator runs replays by itself, and believes approvals.
     pub(crate) async fn for_replays(purpose: &str) -> Self {
-        let mut world = Self::new(purpose).await;
+        Self::for_replays_on("43", purpose).await
+    }
+
+    /// Such a world on a version of the broker.
+    pub(crate) async fn for_replays_on(version: &str, purpose: &str) -> Self {
+        let mut world = Self::on(version, purpose).await;
         world.settings.replays = ReplaySettings {
             runner: RunnerKind::InProcess,
             namespace: Some(world.namespace.clone()),

@@ -10,7 +10,7 @@ export CARGO_TARGET_DIR := $(or $(CARGO_TARGET_DIR),$(shell hack/target))
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
-demo: ## the main job, end to end: a manifest becomes a working retry topology
+demo: ## the main job, end to end: a retry topology from a manifest, and replays of what died
 	@hack/demo
 
 demo-down: ## ends what the demo started

@@ -11,6 +11,7 @@ mod cluster;
 mod controller;
 mod crds;
 mod inspect;
+mod log;
 mod manifest;
 mod plan;
 mod replay;

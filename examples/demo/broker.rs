@@ -3,19 +3,24 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use futures::StreamExt;
 use lapin::options::{
-    BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions, QueuePurgeOptions,
+    BasicConsumeOptions, BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions, QueuePurgeOptions,
 };
-use lapin::types::FieldTable;
+use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Confirmation, Connection, ConnectionProperties};
 use reqwest::Url;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use crate::Result;
 use crate::orders::{Ends, Order};
 use crate::topology::Topology;
 use crate::workers;
+
+/// How long a message that is in a queue may take to come.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Messages ready in each queue; `None` for a queue that is not there.
 pub(crate) type Counts = BTreeMap<String, Option<u32>>;
@@ -41,11 +46,23 @@ impl Broker {
 
     /// Publishes an order; an error unless the broker has it in a queue.
     pub(crate) async fn publish(&self, order: &Order, topology: &Topology) -> Result<()> {
+        self.publish_with(order, topology, FieldTable::default()).await
+    }
+
+    /// The same for an order that goes to the dead-letter queue as soon as it fails.
+    pub(crate) async fn publish_without_retries(&self, order: &Order, topology: &Topology) -> Result<()> {
+        let mut headers = FieldTable::default();
+        headers.insert("x-redrive-on-failure".into(), AMQPValue::LongString("dead-letter".into()));
+        self.publish_with(order, topology, headers).await
+    }
+
+    async fn publish_with(&self, order: &Order, topology: &Topology, headers: FieldTable) -> Result<()> {
         let body = json!({"order": order.name, "payment": order.kind.word()});
         let properties = BasicProperties::default()
             .with_delivery_mode(2)
             .with_message_id(order.name.as_str().into())
-            .with_content_type("application/json".into());
+            .with_content_type("application/json".into())
+            .with_headers(headers);
         let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
         let (exchange, key) = (topology.exchange.as_str(), topology.routing_key.as_str());
         let body = body.to_string();
@@ -75,6 +92,15 @@ impl Broker {
         }
         channel.close(200, "OK".into()).await?;
         Ok(counts)
+    }
+
+    /// How many consumers a queue has.
+    pub(crate) async fn consumers(&self, queue: &str) -> Result<u32> {
+        let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+        let channel = self.connection.create_channel().await?;
+        let found = channel.queue_declare(queue.into(), options, FieldTable::default()).await?;
+        channel.close(200, "OK".into()).await?;
+        Ok(found.consumer_count())
     }
 
     /// Removes what an earlier run left: its consumers and its messages.
@@ -163,11 +189,19 @@ impl Broker {
         Ok(Ends { dead: self.peek(&topology.dead).await?, poison: self.peek(&topology.poison).await? })
     }
 
-    async fn peek(&self, queue: &str) -> Result<Vec<String>> {
+    /// The orders in a queue, the oldest first, which stay as they are.
+    pub(crate) async fn peek(&self, queue: &str) -> Result<Vec<String>> {
         let channel = self.connection.create_channel().await?;
+        let passive = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+        let count =
+            channel.queue_declare(queue.into(), passive, FieldTable::default()).await?.message_count();
+        // One consumer for all: what is got one by one comes back in any order.
+        let options = BasicConsumeOptions::default();
+        let messages = channel.basic_consume(queue.into(), "".into(), options, FieldTable::default()).await?;
+        let mut messages = messages.take(count as usize);
         let mut names = Vec::new();
-        while let Some(message) = channel.basic_get(queue.into(), BasicGetOptions::default()).await? {
-            let body: Value = serde_json::from_slice(&message.delivery.data)?;
+        while let Some(message) = timeout(PATIENCE, messages.next()).await? {
+            let body: Value = serde_json::from_slice(&message?.data)?;
             names.push(body["order"].as_str().unwrap_or("a message without order").to_owned());
         }
         // Nothing was acknowledged: closing the channel puts all of it back.

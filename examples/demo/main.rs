@@ -5,14 +5,18 @@
 //! orders that are published here. Where each order is follows from what the
 //! consumers say and is held against the broker's own counts and, at the end,
 //! against the messages in the dead-letter and quarantine queues. Then a queue is
-//! deleted by hand, to see it repaired.
+//! deleted by hand, to see it repaired. At last dead orders are moved back by replays,
+//! with the commands that people type: with a fixed consumer, and with one that is not.
 //!
 //! It ends with an error that says what is missing unless every order is where it
-//! belongs and every wait was as long as the pipeline says.
+//! belongs, every wait was as long as the pipeline says, and every replay ended as it
+//! should.
 
 mod broker;
 mod orders;
+mod redrive;
 mod repair;
+mod replays;
 mod screen;
 mod show;
 mod topology;
@@ -29,7 +33,7 @@ use broker::Broker;
 use screen::Screen;
 use show::Show;
 use topology::Topology;
-use workers::Workers;
+use workers::{Release, Workers};
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -50,6 +54,15 @@ struct Arguments {
     /// An empty directory, the memory of the payment provider.
     #[arg(long)]
     payments: PathBuf,
+    /// The command `redrive`.
+    #[arg(long)]
+    redrive: PathBuf,
+    /// The kubeconfig of the person who asks for replays. Default: the present one.
+    #[arg(long, requires = "approver")]
+    requester: Option<PathBuf>,
+    /// The kubeconfig of another person, who approves them. Default: nobody has to.
+    #[arg(long, requires = "requester")]
+    approver: Option<PathBuf>,
     /// Append lines instead of redrawing a table.
     #[arg(long)]
     plain: bool,
@@ -88,7 +101,7 @@ async fn run(arguments: &Arguments) -> Result<()> {
     broker.clean(&topology).await?;
 
     let version = broker.version().await?;
-    let workers = Workers::start(arguments, &topology.source)?;
+    let workers = Workers::start(arguments, &topology.source, Release::Broken)?;
     let screen = Screen::new(arguments.plain);
     let mut show = Show::new(topology, broker, workers, screen);
     show.screen.title(&format!(
@@ -97,6 +110,7 @@ async fn run(arguments: &Arguments) -> Result<()> {
     show.walk(orders::of_the_show()).await?;
     show.check().await?;
     show.summary();
-    repair::show(&mut show, client, &arguments.namespace, &arguments.pipeline).await?;
-    show.check().await
+    repair::show(&mut show, client.clone(), &arguments.namespace, &arguments.pipeline).await?;
+    show.check().await?;
+    replays::show(&mut show, client, arguments).await
 }

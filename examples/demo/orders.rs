@@ -84,6 +84,12 @@ impl Order {
         Self { name, kind, published: false, deliveries: Vec::new() }
     }
 
+    /// One of many that fail always, and that the story of the retries knows nothing of.
+    pub(crate) fn declined(lot: &str, number: usize) -> Self {
+        let name = format!("{lot}-{number}");
+        Self { name, kind: Kind::FailsAlways, published: false, deliveries: Vec::new() }
+    }
+
     pub(crate) fn place(&self, tiers: usize) -> Place {
         match self.deliveries.last().map(|delivery| delivery.report.result) {
             None if !self.published => Place::NotPublished,

@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
-use crate::Result;
 use crate::broker::{Broker, Counts};
-use crate::orders::{Book, Kind, Order, Place};
+use crate::orders::{Book, Kind, Order, Place, Report};
 use crate::screen::Screen;
 use crate::topology::Topology;
-use crate::workers::{News, Workers};
+use crate::workers::{self, News, Release, Workers};
+use crate::{Arguments, Result};
 
 /// The pause between two orders.
 const PACE: Duration = Duration::from_millis(150);
@@ -94,6 +94,54 @@ impl Show {
         }
         let (wrong, all) = (problems.len(), self.book.orders.len());
         Err(format!("{wrong} of {all} orders are not as they should be:\n  {}", problems.join("\n  ")).into())
+    }
+
+    /// Puts consumers of another release in the place of those that run.
+    pub(crate) async fn deploy(&mut self, arguments: &Arguments, release: Release) -> Result<()> {
+        self.workers.stop();
+        self.until_consumers(0).await?;
+        self.workers = Workers::start(arguments, &self.topology.source, release)?;
+        self.until_consumers(workers::NAMES.len()).await
+    }
+
+    async fn until_consumers(&self, wanted: usize) -> Result<()> {
+        let start = Instant::now();
+        while self.broker.consumers(&self.topology.source).await? as usize != wanted {
+            if start.elapsed() > PATIENCE {
+                return Err(format!("{} never had {wanted} consumers", self.topology.source).into());
+            }
+            sleep(LOOK).await;
+        }
+        Ok(())
+    }
+
+    /// Listens to the consumers until they have said enough, or for too long. Returns all that
+    /// they said.
+    pub(crate) async fn listen(&mut self, enough: impl Fn(&[Report]) -> bool) -> Result<Vec<Report>> {
+        let mut heard = Vec::new();
+        while !enough(&heard) {
+            match timeout(PATIENCE, self.workers.next()).await {
+                Ok(News::Delivery(report, _)) => heard.push(report),
+                Ok(News::Ended(why)) => return Err(why.into()),
+                Err(_) => break,
+            }
+        }
+        Ok(heard)
+    }
+
+    /// Waits until so many messages are in a queue, by the broker's own count.
+    pub(crate) async fn until_count(&self, queue: &str, wanted: usize) -> Result<()> {
+        let start = Instant::now();
+        loop {
+            let found = self.broker.counts(&self.topology).await?.get(queue).copied().flatten();
+            if found == u32::try_from(wanted).ok() {
+                return Ok(());
+            }
+            if start.elapsed() > PATIENCE {
+                return Err(format!("{queue} should hold {wanted} messages, not {found:?}").into());
+            }
+            sleep(LOOK).await;
+        }
     }
 
     /// Says that the check went well, with the figures behind it.

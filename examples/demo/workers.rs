@@ -16,6 +16,15 @@ use crate::{Arguments, Result};
 /// What the consumers are called; those that begin with `python` are in Python.
 pub(crate) const NAMES: [&str; 3] = ["rust-1", "rust-2", "python-1"];
 
+/// What the consumers can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Release {
+    /// Some payments fail for ever.
+    Broken,
+    /// They go through.
+    Fixed,
+}
+
 /// What comes from the consumers.
 pub(crate) enum News {
     /// A delivery.
@@ -37,7 +46,7 @@ enum Slot {
 }
 
 impl Workers {
-    pub(crate) fn start(arguments: &Arguments, queue: &str) -> Result<Self> {
+    pub(crate) fn start(arguments: &Arguments, queue: &str, release: Release) -> Result<Self> {
         let (sender, news) = unbounded_channel();
         let mut workers = Self { slots: Vec::new(), news };
         for name in NAMES {
@@ -45,6 +54,7 @@ impl Workers {
             command
                 .args(["--name", name, "--queue", queue, "--payments"])
                 .arg(&arguments.payments)
+                .args((release == Release::Fixed).then_some("--fixed"))
                 .env("AMQP_URI", &arguments.amqp_uri)
                 .stdin(Stdio::null())
                 .stdout(Stdio::piped())
@@ -68,10 +78,9 @@ impl Workers {
         let gone = || News::Ended("all consumers have ended".to_owned());
         self.news.recv().await.unwrap_or_else(gone)
     }
-}
 
-impl Drop for Workers {
-    fn drop(&mut self) {
+    /// Ends them. What they hold goes back to the broker.
+    pub(crate) fn stop(&mut self) {
         for slot in &self.slots {
             let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
             if let Slot::Running(child) = &mut *slot {
@@ -80,6 +89,12 @@ impl Drop for Workers {
             }
             *slot = Slot::Stopped;
         }
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        self.stop();
     }
 }
 

@@ -9,8 +9,8 @@ use clap::builder::FalseyValueParser;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::{Directive, LevelFilter};
 
+use super::log::{self, LogFormat};
 use super::{Outcome, fail};
 use crate::api::Duration;
 use crate::controller::{self, AuditStream, ReplaySettings, RunnerKind, Settings};
@@ -128,14 +128,6 @@ impl ReplayArguments {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum LogFormat {
-    /// For people.
-    Text,
-    /// One JSON object a line.
-    Json,
-}
-
 fn poll_interval(text: &str) -> Result<Duration, String> {
     let interval = text.parse::<Duration>().map_err(|error| error.to_string())?;
     if interval < SHORTEST_POLL {
@@ -162,17 +154,7 @@ impl Arguments {
 /// Runs the operator until SIGTERM or SIGINT.
 pub(super) fn run(arguments: Arguments) -> Outcome {
     let settings = arguments.settings();
-    // Whatever is asked for: there the AMQP client logs returned messages with their bodies.
-    let silent = Directive::from(LevelFilter::OFF);
-    let log = match "lapin::returned_messages=off".parse() {
-        Ok(quiet) => arguments.log.add_directive(quiet),
-        Err(_) => arguments.log.add_directive(silent),
-    };
-    let lines = tracing_subscriber::fmt().with_env_filter(log).with_writer(std::io::stderr);
-    match arguments.log_format {
-        LogFormat::Text => lines.init(),
-        LogFormat::Json => lines.json().flatten_event(true).init(),
-    }
+    log::begin(arguments.log, arguments.log_format);
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return fail(format!("no runtime can be started: {error}")),

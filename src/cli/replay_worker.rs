@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
 use super::controller::{chain, stop_on_signals};
+use super::log::{self, LogFormat};
 use super::{Outcome, fail};
 use crate::broker::AddressGuard;
 use crate::controller::api_server_addresses;
@@ -57,8 +58,7 @@ pub(super) struct Arguments {
 
 /// Works until the run is over or a signal comes. Standard output is for audit records alone.
 pub(super) fn run(arguments: Arguments) -> ExitCode {
-    let Arguments { log, .. } = &arguments;
-    tracing_subscriber::fmt().with_env_filter(log.to_string()).with_writer(std::io::stderr).init();
+    log::begin(EnvFilter::new(arguments.log.to_string()), LogFormat::Text);
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return fail(format!("no runtime can be started: {error}")).exit_code(),

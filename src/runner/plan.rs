@@ -136,7 +136,12 @@ async fn read(
         limit: run.limits.messages,
         scan: run.limits.scan,
     };
-    Ok(status(Plan::new(&request, &facts, summary)))
+    Ok(status(Plan::new(&request, &facts, summary), run))
+}
+
+/// What tells whether a plan was made with the pace and guard of this run.
+pub(crate) fn settings_hash(run: &ReplayRun) -> String {
+    plan::hash::hash("", &run.pace, &run.guard, &[], &[])
 }
 
 async fn facts(
@@ -245,11 +250,12 @@ fn checked(pipeline: &RetryPipeline) -> Result<Pipeline, Vec<Problem>> {
 }
 
 /// The plan as the status shows it.
-fn status(plan: Plan) -> ReplayPlan {
+fn status(plan: Plan, run: &ReplayRun) -> ReplayPlan {
     let count = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     let summary = plan.summary.unwrap_or_default();
     ReplayPlan {
         hash: plan.hash,
+        settings_hash: Some(settings_hash(run)),
         made: now(),
         in_source: count(plan.in_source),
         matching: count(summary.matching),

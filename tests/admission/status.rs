@@ -80,7 +80,7 @@ fn replay_status() -> DlqReplayStatus {
         "progress": {
             "fence": {"count": 9, "time": NOW}, "examined": 9, "matched": 7, "replayed": 7,
             "failed": 0, "unroutable": 0, "nacked": 0, "quarantined": 0, "unmovable": 0,
-            "skipped": 0, "duplicatesPossible": 0, "rate": "19.8", "eta": "0s",
+            "skipped": 0, "duplicatesPossible": 0, "beyondFence": 0, "underWay": 0, "inFlight": 0, "rate": "19.8", "eta": "0s",
             "lastCheckpoint": NOW,
         },
         "summary": {

@@ -18,7 +18,7 @@ fn conditions(kind: &str) -> Value {
 fn progress(replayed: i64) -> Value {
     json!({
         "examined": 9, "matched": 7, "replayed": replayed, "failed": 0, "unroutable": 0, "nacked": 0,
-        "quarantined": 0, "unmovable": 0, "skipped": 0, "duplicatesPossible": 0,
+        "quarantined": 0, "unmovable": 0, "skipped": 0, "duplicatesPossible": 0, "beyondFence": 0, "underWay": 0, "inFlight": 0,
     })
 }
 

@@ -51,6 +51,28 @@ async fn an_approval_of_another_plan_does_not_count() {
 }
 
 #[tokio::test]
+async fn a_pace_that_changes_before_the_approval_takes_another_plan() {
+    let world = World::with_dead_letters("rc-pace", json!({"requireApproval": true}), 60).await;
+    world.replay("r", json!({})).await;
+    let first = world.until_phase("r", "AwaitingApproval").await.status.unwrap().plan.unwrap();
+    world.edit_replay("r", json!({"pace": {"messagesPerSecond": 90}})).await;
+    let other = |replay: &redrive::api::DlqReplay| {
+        let plan = replay.status.as_ref().and_then(|status| status.plan.as_ref());
+        plan.is_some_and(|plan| plan.hash != first.hash)
+    };
+    world.until_replay("r", "has another plan", other).await;
+    // Whoever approves the plan with the slower pace does not approve the faster one, even
+    // where both come at once.
+    let second = world.until_phase("r", "AwaitingApproval").await.status.unwrap().plan.unwrap();
+    let approval = json!({"approvedBy": "b@example.com", "maxMessages": 60, "planHash": second.hash});
+    world.edit_replay("r", json!({"approval": approval, "pace": {"messagesPerSecond": 95}})).await;
+    let replay = world.until_phase("r", "ApprovalMismatch").await;
+    assert!(text_of(&replay, "Succeeded").contains("spec.pace"), "{replay:?}");
+    world.until_messages(&[(DLQ, 60), (SOURCE, 0)]).await;
+    world.leave().await;
+}
+
+#[tokio::test]
 async fn an_approval_that_has_become_old_does_not_count() {
     let mut world = World::for_replays("rc-old").await;
     world.settings.replays.approval_lasts = Duration::from_secs(2);

@@ -65,6 +65,11 @@ pub struct ReplayPlan {
     /// findings, not over counts, times or the histogram.
     #[schemars(length(max = 64))]
     pub hash: String,
+    /// A hash over the pace and guard that it was made with: where they change before consent is
+    /// given, another plan is made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub settings_hash: Option<String>,
     /// When the queue was read.
     #[schemars(schema_with = "schema::moment")]
     pub made: Time,

@@ -192,7 +192,7 @@ mod tests {
         let progress = replayed.map(|replayed| {
             json!({
                 "examined": 9, "matched": 9, "replayed": replayed, "failed": 0, "unroutable": 0, "nacked": 0,
-                "quarantined": 0, "unmovable": 0, "skipped": 0, "duplicatesPossible": 0, "beyondFence": 0,
+                "quarantined": 0, "unmovable": 0, "skipped": 0, "duplicatesPossible": 0, "beyondFence": 0, "underWay": 0, "inFlight": 0,
             })
         });
         serde_json::from_value(json!({

@@ -205,6 +205,9 @@ pub(in crate::cli) fn progress(replay: &DlqReplay, progress: &ReplayProgress) ->
     if progress.skipped > 0 {
         let _ = write!(text, ", {} left on purpose", number(progress.skipped));
     }
+    if progress.beyond_fence > 0 {
+        let _ = write!(text, ", {} past the fence", number(progress.beyond_fence));
+    }
     if let Some(rate) = &progress.rate {
         let _ = write!(text, ", {}/s", clean(rate));
     }
@@ -222,6 +225,7 @@ pub(in crate::cli) fn summary(replay: &DlqReplay, ended: &ReplaySummary) -> Stri
     }
     row(&mut out, "Selected", &number(ended.matched));
     row(&mut out, "Moved", &number(ended.replayed));
+    let progress = replay.status.as_ref().and_then(|status| status.progress.as_ref());
     for (name, count) in
         [("Failed", ended.failed), ("Left", ended.skipped), ("Maybe twice", ended.duplicates_possible)]
     {
@@ -229,7 +233,9 @@ pub(in crate::cli) fn summary(replay: &DlqReplay, ended: &ReplaySummary) -> Stri
             row(&mut out, name, &number(count));
         }
     }
-    let progress = replay.status.as_ref().and_then(|status| status.progress.as_ref());
+    if let Some(count) = progress.map(|progress| progress.beyond_fence).filter(|count| *count > 0) {
+        row(&mut out, "Past fence", &format!("{}, which came after the start", number(count)));
+    }
     for message in progress.iter().flat_map(|progress| &progress.unmovable_messages) {
         let _ = writeln!(out, "can't be published any more, and stayed: {}", clean(message));
     }

@@ -14,7 +14,13 @@ use crate::api::conditions::{ReplayCondition, ReplayReason};
 use crate::api::{Admission, AdmittedBy, DlqReplay, ReplayPlan, RetryPipeline};
 use crate::controller::Context;
 use crate::controller::retry_pipeline::conditions::now;
-use crate::runner::plan::{Failure, Request};
+use crate::runner::plan::{self, Failure, Request};
+
+/// Why an approval of a plan does not count for what the spec says by now.
+const OUTDATED: (ReplayReason, &str) = (
+    ReplayReason::ApprovalMismatch,
+    "spec.pace or spec.guard changed after the plan was made: have a new replay approved",
+);
 
 /// What to do with a replay that has not started.
 enum Step {
@@ -72,8 +78,9 @@ async fn try_step(object: &DlqReplay, context: &Context) -> Way<Action> {
     }
     let pipeline = checked(object, context).await?;
     let plan = match object.status.as_ref().and_then(|status| status.plan.clone()) {
-        Some(plan) => plan,
-        None => return planned(object, pipeline, context).await,
+        Some(plan) if approved_since(object).is_some() || is_current(&plan, object, &pipeline) => plan,
+        Some(_) if object.spec.approval.is_some() => return end(OUTDATED),
+        _ => return planned(object, pipeline, context).await,
     };
     if let Some(danger) = refusal::dangers(&plan) {
         return end(danger);
@@ -99,6 +106,14 @@ async fn try_step(object: &DlqReplay, context: &Context) -> Way<Action> {
         return wait(given.on(scheduled(&other)), RECHECK);
     }
     admit(object, &plan, context).await
+}
+
+/// Whether the plan was made with the pace and guard as they are now: consent is asked, and
+/// given, to nothing else. Once it is given the API server lets them only be tightened.
+fn is_current(plan: &ReplayPlan, object: &DlqReplay, pipeline: &RetryPipeline) -> bool {
+    // What can't be read any more is for the next plan to say.
+    let now = plan::run(object, pipeline).ok().map(|run| plan::settings_hash(&run));
+    plan.settings_hash == now
 }
 
 /// The pipeline, if a replay of it may begin.
@@ -256,14 +271,19 @@ async fn consented(
 
 /// For how long the approval has been there: since it was first seen.
 fn approval_age(object: &DlqReplay) -> Duration {
-    let conditions = object.status.iter().flat_map(|status| &status.conditions);
-    let seen = conditions.into_iter().find(|one| {
+    let age = approved_since(object).map(|since| Timestamp::now().duration_since(since));
+    age.and_then(|age| Duration::try_from(age).ok()).unwrap_or_default()
+}
+
+/// Since when the approval is known to count.
+fn approved_since(object: &DlqReplay) -> Option<Timestamp> {
+    let mut conditions = object.status.iter().flat_map(|status| &status.conditions);
+    let seen = conditions.find(|one| {
         one.type_ == ReplayCondition::Approved.as_str()
             && one.status == "True"
             && one.reason == ReplayReason::Approved.as_str()
     });
-    let age = seen.map(|seen| Timestamp::now().duration_since(seen.last_transition_time.0));
-    age.and_then(|age| Duration::try_from(age).ok()).unwrap_or_default()
+    seen.map(|seen| seen.last_transition_time.0)
 }
 
 /// Lets it through: from here on it is at work, whatever restarts.

@@ -86,7 +86,7 @@ fn an_end_shows_what_became_of_the_messages() {
         "progress": {
             "examined": 12, "matched": 9, "replayed": 5, "failed": 3, "unroutable": 0, "nacked": 0,
             "quarantined": 0, "unmovable": 1, "unmovableMessages": ["id-7"], "skipped": 1, "duplicatesPossible": 2,
-            "beyondFence": 0,
+            "beyondFence": 0, "underWay": 0, "inFlight": 0,
         },
         "summary": {
             "result": "CompletedWithFailures", "message": "3 of 9 messages stayed",
@@ -104,13 +104,33 @@ fn progress_is_one_line_with_rate_and_time_left() {
         "plan": made(),
         "progress": {
             "examined": 2_000, "matched": 600, "replayed": 480, "failed": 1, "unroutable": 1, "nacked": 0,
-            "quarantined": 0, "unmovable": 0, "skipped": 0, "duplicatesPossible": 0, "beyondFence": 0,
+            "quarantined": 0, "unmovable": 0, "skipped": 0, "duplicatesPossible": 0, "beyondFence": 0, "underWay": 0, "inFlight": 0,
             "rate": "19.8", "eta": "36s",
         },
     });
     let running = replay(json!({}), status);
     let line = progress(&running, running.status.as_ref().unwrap().progress.as_ref().unwrap());
     assert_eq!(line, "480 of 1,204 moved, 2,000 read, 1 failed, 19.8/s, 36s left");
+}
+
+#[test]
+fn what_moved_past_the_fence_is_told_while_it_runs_and_at_its_end() {
+    let status = json!({
+        "progress": {
+            "examined": 20, "matched": 20, "replayed": 20, "failed": 0, "unroutable": 0, "nacked": 0,
+            "quarantined": 0, "unmovable": 0, "skipped": 0, "duplicatesPossible": 0, "beyondFence": 1_010,
+            "underWay": 0, "inFlight": 0,
+        },
+        "summary": {
+            "result": "Completed", "message": "all moved", "finished": "2026-11-29T22:01:05Z", "matched": 20,
+            "replayed": 20, "failed": 0, "skipped": 0, "duplicatesPossible": 0,
+        },
+    });
+    let replay = replay(json!({}), status);
+    let status = replay.status.as_ref().unwrap();
+    let line = progress(&replay, status.progress.as_ref().unwrap());
+    assert_eq!(line, "20 moved, 20 read, 1,010 past the fence");
+    assert_golden("summary-past-fence.txt", &summary(&replay, status.summary.as_ref().unwrap()));
 }
 
 #[test]

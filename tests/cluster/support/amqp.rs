@@ -1,13 +1,13 @@
 //! Messages of a world's vhost as an application sees them.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures::StreamExt;
 use lapin::message::Delivery;
 use lapin::options::{
-    BasicAckOptions, BasicConsumeOptions, BasicPublishOptions, BasicQosOptions, BasicRejectOptions,
-    ConfirmSelectOptions,
+    BasicConsumeOptions, BasicPublishOptions, BasicQosOptions, BasicRejectOptions, ConfirmSelectOptions,
 };
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Confirmation, Connection};
@@ -27,22 +27,16 @@ pub(crate) struct Wire {
     channel: Channel,
 }
 
-/// A consumer at work, until it is dropped.
-pub(crate) struct Consumer {
+/// A consumer that rejects whatever it gets, until it is dropped.
+pub(crate) struct Failing {
     rejected: Arc<AtomicUsize>,
-    acknowledged: Arc<AtomicUsize>,
     _connection: Connection,
 }
 
-impl Consumer {
-    /// Deliveries that were rejected.
+impl Failing {
+    /// Messages that it has rejected.
     pub(crate) fn rejected(&self) -> usize {
         self.rejected.load(Ordering::SeqCst)
-    }
-
-    /// Deliveries that were acknowledged.
-    pub(crate) fn acknowledged(&self) -> usize {
-        self.acknowledged.load(Ordering::SeqCst)
     }
 }
 
@@ -95,35 +89,63 @@ impl Wire {
         taken.into_iter().map(|delivery| delivery.unwrap()).collect()
     }
 
-    /// Consumes over a connection of its own: acknowledges what is good, rejects all else.
-    pub(crate) async fn consume(
-        &self,
-        queue: &str,
-        is_good: impl Fn(&Delivery) -> bool + Send + 'static,
-    ) -> Consumer {
+    /// Takes away what is ready, and counts it by the messages' numbers.
+    pub(crate) async fn copies(&self, queue: &str) -> Copies {
+        let mut copies: BTreeMap<String, Vec<Option<String>>> = BTreeMap::new();
+        for delivery in self.drain(queue).await {
+            copies.entry(id(&delivery)).or_default().push(header(&delivery, "x-redrive-replay-id"));
+        }
+        Copies(copies)
+    }
+
+    /// Consumes over a connection of its own, and fails.
+    pub(crate) async fn fail(&self, queue: &str) -> Failing {
         let connection = connect(&self.endpoint, &self.vhost).await;
         let channel = connection.create_channel().await.unwrap();
         channel.basic_qos(100, BasicQosOptions::default()).await.unwrap();
         let options = BasicConsumeOptions::default();
         let consumer = channel.basic_consume(queue.into(), "".into(), options, FieldTable::default());
         let mut deliveries = consumer.await.unwrap();
-        let (rejected, acknowledged): (Arc<AtomicUsize>, Arc<AtomicUsize>) = Default::default();
-        let counters = (Arc::clone(&rejected), Arc::clone(&acknowledged));
+        let rejected = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&rejected);
         tokio::spawn(async move {
             let _channel = channel;
             while let Some(Ok(delivery)) = deliveries.next().await {
-                let (settled, counter) = if is_good(&delivery) {
-                    (delivery.acker.ack(BasicAckOptions::default()).await, &counters.1)
-                } else {
-                    (delivery.acker.reject(BasicRejectOptions { requeue: false }).await, &counters.0)
-                };
-                if settled.is_err() {
+                if delivery.acker.reject(BasicRejectOptions { requeue: false }).await.is_err() {
                     return;
                 }
-                counter.fetch_add(1, Ordering::SeqCst);
+                count.fetch_add(1, Ordering::SeqCst);
             }
         });
-        Consumer { rejected, acknowledged, _connection: connection }
+        Failing { rejected, _connection: connection }
+    }
+}
+
+/// The replay ids of all copies of each message, by its number.
+pub(crate) struct Copies(BTreeMap<String, Vec<Option<String>>>);
+
+impl Copies {
+    /// The messages that are there.
+    pub(crate) fn ids(&self) -> BTreeSet<String> {
+        self.0.keys().cloned().collect()
+    }
+
+    /// Those of so many that are not.
+    pub(crate) fn lost(&self, messages: usize) -> Vec<usize> {
+        (0..messages).filter(|number| !self.0.contains_key(&number.to_string())).collect()
+    }
+
+    /// Copies that are too many.
+    pub(crate) fn doubled(&self) -> usize {
+        self.0.values().map(|copies| copies.len() - 1).sum()
+    }
+
+    /// Each has a replay id, and all copies of a message have the same.
+    pub(crate) fn assert_alike(&self) {
+        for (message, copies) in &self.0 {
+            let alike = copies.iter().all(|id| id.is_some() && *id == copies[0]);
+            assert!(alike, "copies of {message}: {copies:?}");
+        }
     }
 }
 

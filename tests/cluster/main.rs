@@ -26,6 +26,7 @@ mod names;
 mod refused;
 mod replay;
 mod replay_audit;
+mod replay_breaker;
 mod replay_consent;
 mod replay_control;
 mod replay_job;

@@ -4,3 +4,4 @@
 
 mod model;
 mod properties;
+mod the_end;

@@ -6,6 +6,7 @@ use redrive::api::DlqReplay;
 use redrive::controller::{ReplaySettings, RunnerKind};
 use serde_json::{Value, json};
 
+use super::broker::Broker;
 use super::eventually;
 use super::world::{World, merge};
 
@@ -23,7 +24,12 @@ impl World {
 
     /// Such a world on a version of the broker.
     pub(crate) async fn for_replays_on(version: &str, purpose: &str) -> Self {
-        let mut world = Self::on(version, purpose).await;
+        Self::for_replays_at(Broker::of(version), purpose).await
+    }
+
+    /// Such a world on this broker.
+    pub(crate) async fn for_replays_at(broker: Broker, purpose: &str) -> Self {
+        let mut world = Self::at(broker, purpose).await;
         world.settings.replays = ReplaySettings {
             runner: RunnerKind::InProcess,
             namespace: Some(world.namespace.clone()),

@@ -5,3 +5,4 @@
 mod model;
 mod properties;
 mod renewal;
+mod the_end;

@@ -306,6 +306,21 @@ impl Broker {
         Some(Event::Read { tag, verdict: self.kinds.verdict(id) })
     }
 
+    /// The looks under way find nothing ready: the rest is on its way to the consumer.
+    pub(crate) fn shows_nothing_ready(&mut self) {
+        for answer in &mut self.answers {
+            if let Event::Looked { ready, .. } = answer {
+                *ready = 0;
+            }
+        }
+    }
+
+    /// Somebody else moves what nobody has read.
+    pub(crate) fn is_emptied(&mut self) {
+        let taken = self.returned.drain(..).chain(self.ready.drain(..));
+        self.target.extend(taken.map(|id| (id, 1)));
+    }
+
     /// What becomes of the n-th publish under way.
     pub(crate) fn publish_ends(&mut self, n: usize, refuse: bool) -> Option<Event> {
         if self.flying.is_empty() {

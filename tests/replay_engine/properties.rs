@@ -12,7 +12,7 @@ use redrive::replay::run::{Canary, Guard, Limits, Orders, Pace};
 use crate::model::{Broker, Kinds};
 
 #[derive(Clone, Copy, Debug)]
-enum Step {
+pub(crate) enum Step {
     Deliver(u8),
     Confirm(usize),
     Refuse(usize),
@@ -170,7 +170,7 @@ impl Run {
         self.tell(Event::Tick);
     }
 
-    fn take(&mut self, step: Step) {
+    pub(crate) fn take(&mut self, step: Step) {
         match step {
             Step::Deliver(most) => {
                 for _ in 0..most {

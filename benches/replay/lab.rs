@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use lapin::options::{BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions, QueuePurgeOptions};
@@ -10,7 +11,7 @@ use lapin::types::{AMQPValue, FieldArray, FieldTable};
 use lapin::{BasicProperties, Channel, Connection};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use redrive::broker::{AddressGuard, Endpoint, amqp};
-use reqwest::{Client, Method, Url};
+use reqwest::{Client, Method, StatusCode, Url};
 use serde_json::{Value, json};
 
 use crate::Result;
@@ -36,6 +37,7 @@ pub(crate) struct Lab {
     client: Client,
     connection: Connection,
     channel: Channel,
+    shovels: AtomicU32,
 }
 
 /// Where the broker is, by the variables of `hack/dev`.
@@ -88,7 +90,7 @@ impl Lab {
             arguments.insert("x-delivery-limit".into(), AMQPValue::LongInt(-1));
             channel.queue_declare(queue.into(), durable, arguments).await?;
         }
-        Ok(Self { endpoint, uri, client, connection, channel })
+        Ok(Self { endpoint, uri, client, connection, channel, shovels: AtomicU32::default() })
     }
 
     /// Empties both queues, and puts so many dead letters into the origin queue.
@@ -122,7 +124,10 @@ impl Lab {
 
     /// Moves everything with the broker's shovel, and says how long that takes.
     pub(crate) async fn shovel(&self, count: u64) -> Result<Duration> {
-        let path = format!("/api/parameters/shovel/{VHOST}/bench");
+        // A broker starts no second shovel of a name that has ended.
+        let number = self.shovels.fetch_add(1, Ordering::Relaxed);
+        let name = format!("bench-{}-{number}", std::process::id());
+        let path = format!("/api/parameters/shovel/{VHOST}/{name}");
         let definition = json!({"value": {
             "src-protocol": "amqp091", "src-uri": format!("amqp:///{VHOST}"), "src-queue": ORIGIN,
             "src-prefetch-count": 1_000, "src-delete-after": "queue-length",
@@ -138,8 +143,9 @@ impl Lab {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         let took = began.elapsed();
-        // It may have ended and be gone by itself.
-        let _ = self.client.delete(self.uri.join(&path)?).send().await?;
+        while self.client.get(self.uri.join(&path)?).send().await?.status() != StatusCode::NOT_FOUND {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
         Ok(took)
     }
 

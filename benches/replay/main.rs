@@ -4,7 +4,12 @@
 //! machine mean little alone: read the ratios.
 
 mod lab;
+#[path = "../operator/meter.rs"]
+mod meter;
 mod mover;
+#[path = "../operator/process.rs"]
+#[allow(dead_code)] // the other bench starts operators
+mod process;
 #[path = "../operator/table.rs"]
 #[allow(dead_code)] // the other bench uses the rest
 mod table;
@@ -13,6 +18,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use lab::Lab;
+use meter::Meter;
 use mover::Order;
 use table::{Figure, Verdict};
 
@@ -95,15 +101,21 @@ async fn against_shovel(lab: &Lab, audit: bool, figures: &mut Vec<Figure>) -> Re
     let mut rounds = Vec::new();
     for round in 1..=ROUNDS {
         lab.fill(MANY).await?;
+        let meter = Meter::start(None);
         let shovel = lab.shovel(MANY).await?;
+        let its = meter.used();
         lab.fill(MANY).await?;
+        let meter = Meter::start(None);
         let moved = Order { audit, ..Order::fast(WINDOW) }.send().await?;
+        let used = meter.used();
         whole(lab, MANY, &moved).await?;
         let ours = Duration::from_secs_f64(moved.seconds);
         eprintln!(
             "  round {round}: ours {ours:.2?}, shovel {shovel:.2?}, audit {audit}, peak {:.0} MiB",
             moved.peak / 1024.0
         );
+        eprintln!("    ours: worker {:.1}, {}", moved.processor, meter::text(&used));
+        eprintln!("    shovel: {}", meter::text(&its));
         rounds.push((ours, shovel));
     }
     rounds.sort_by(|(a, b), (c, d)| b.div_duration_f64(*a).total_cmp(&d.div_duration_f64(*c)));

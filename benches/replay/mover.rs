@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::Result;
 use crate::lab::{ORIGIN, TARGET, VHOST, endpoint};
+use crate::{Result, process};
 
 /// The word that makes the bench one replay.
 pub(crate) const WORD: &str = "move";
@@ -43,6 +43,8 @@ pub(crate) struct Moved {
     pub(crate) replayed: u64,
     pub(crate) examined: u64,
     pub(crate) seconds: f64,
+    /// Processor seconds of the process.
+    pub(crate) processor: f64,
     /// Highest resident memory, in KiB.
     pub(crate) peak: f64,
     /// Messages in each tenth of a second, where they were recorded.
@@ -140,6 +142,7 @@ pub(crate) async fn carry_out(order: &str) -> Result<()> {
         replayed: counts.replayed,
         examined: counts.examined,
         seconds: began.elapsed().as_secs_f64(),
+        processor: process::cpu("self")?,
         peak: peak()?,
         tenths: (0..=last).map(|tenth| tenths.get(&tenth).copied().unwrap_or_default()).collect(),
     };

@@ -76,15 +76,21 @@ pub fn deaths(message: &Message) -> Deaths {
     Deaths {
         first: (first != Death::default()).then_some(first),
         last_reason: text("x-last-death-reason").or_else(|| entries.first()?.reason.clone()),
-        time: entries.iter().filter_map(|death| death.time).max(),
+        time: last_time(message),
     }
+}
+
+/// The latest time of all deaths, as [`Deaths::time`], without the rest.
+#[must_use]
+pub fn last_time(message: &Message) -> Option<u64> {
+    tables(message.properties.header(DEATHS)).filter_map(time).max()
 }
 
 /// When a message entered the queue that it is in, in seconds since 1970: its last death,
 /// else the time that its publisher wrote.
 #[must_use]
 pub fn entered(message: &Message) -> Option<u64> {
-    deaths(message).time.or(message.properties.timestamp)
+    last_time(message).or(message.properties.timestamp)
 }
 
 /// How often a message was delivered, as quorum queues count; the number rises with each
@@ -108,23 +114,36 @@ pub fn class(message: &Message) -> Class {
 }
 
 fn entries(header: Option<&Value>) -> Vec<Death> {
-    let Some(Value::Array(entries)) = header else { return Vec::new() };
-    entries.iter().take(MAX_DEATHS).filter_map(entry).collect()
+    tables(header).map(entry).collect()
 }
 
-fn entry(value: &Value) -> Option<Death> {
-    let Value::Table(table) = value else { return None };
+fn tables(header: Option<&Value>) -> impl Iterator<Item = &Table> {
+    let entries = match header {
+        Some(Value::Array(entries)) => entries.as_slice(),
+        _ => &[],
+    };
+    entries.iter().take(MAX_DEATHS).filter_map(|entry| match entry {
+        Value::Table(table) => Some(table),
+        _ => None,
+    })
+}
+
+fn entry(table: &Table) -> Death {
     let text = |name: &str| table.get(name).and_then(Value::as_text).map(str::to_owned);
-    Some(Death {
+    Death {
         queue: text("queue"),
         reason: text("reason"),
         exchange: text("exchange"),
         routing_keys: routing_keys(table),
-        time: match table.get("time") {
-            Some(Value::Timestamp(seconds)) => Some(*seconds),
-            _ => None,
-        },
-    })
+        time: time(table),
+    }
+}
+
+fn time(table: &Table) -> Option<u64> {
+    match table.get("time") {
+        Some(Value::Timestamp(seconds)) => Some(*seconds),
+        _ => None,
+    }
 }
 
 fn routing_keys(table: &Table) -> Vec<String> {

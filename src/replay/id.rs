@@ -40,7 +40,7 @@ fn digest(run: &str, message: &Message) -> [u8; 32] {
     hash.bytes(message.exchange.as_bytes());
     hash.bytes(message.routing_key.as_bytes());
     hash.properties(&message.properties);
-    hash.number(death::deaths(message).time);
+    hash.number(death::last_time(message));
     hash.bytes(&message.body);
     hash.0.finalize().into()
 }

@@ -68,7 +68,7 @@ impl RunJudge {
             return Some(Left::Returned);
         }
         // Deaths are told in whole seconds, rounded down: later is later for sure.
-        let died = death::deaths(message).time.map(|time| time.saturating_mul(1_000));
+        let died = death::last_time(message).map(|time| time.saturating_mul(1_000));
         died.is_some_and(|died| died > fence.time).then_some(Left::BehindFence)
     }
 

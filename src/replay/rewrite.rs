@@ -134,13 +134,18 @@ pub fn rewrite(
     let id = replay_id(&rewriting.run, &message);
     let ours = ours(&message, purpose, rewriting, id, now);
     let origins = origins(&message);
-    let properties = strip(message.properties, rewriting);
+    let mut properties = strip(message.properties, rewriting);
+    properties.headers.get_or_insert_default().extend(ours);
     let fits = |bytes: usize| wire.frame_max == 0 || bytes <= wire.frame_max as usize;
-    let full = with(with(properties.clone(), origins), ours.clone());
-    let properties = if fits(size::header_frame(&full)) { full } else { with(properties, ours) };
     let bytes = size::header_frame(&properties);
     if !fits(bytes) {
         return Err(Unmovable::Headers { bytes });
+    }
+    if fits(bytes + size::fields(&origins)) {
+        let headers = properties.headers.get_or_insert_default();
+        for (name, value) in origins {
+            headers.entry(name).or_insert(value);
+        }
     }
     let exchange = to.exchange.to_owned();
     Ok(Outgoing { exchange, routing_key: to.routing_key.to_owned(), properties, body: message.body })
@@ -221,9 +226,4 @@ fn origins(message: &Message) -> Table {
         add(origin::TIME, first.time.map(Value::Timestamp));
     }
     headers
-}
-
-fn with(mut properties: Properties, added: Table) -> Properties {
-    properties.headers.get_or_insert_default().extend(added);
-    properties
 }

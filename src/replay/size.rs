@@ -46,8 +46,14 @@ pub fn header_frame(properties: &Properties) -> usize {
     FRAME + CONTENT_HEADER + texts + octets + timestamp + headers.as_ref().map_or(0, table)
 }
 
-fn table(fields: &Table) -> usize {
-    4 + fields.iter().map(|(name, field)| 1 + name.len() + value(field)).sum::<usize>()
+/// The bytes by which a table grows with these fields.
+#[must_use]
+pub fn fields(fields: &Table) -> usize {
+    fields.iter().map(|(name, field)| 1 + name.len() + value(field)).sum()
+}
+
+fn table(table: &Table) -> usize {
+    4 + fields(table)
 }
 
 /// The bytes of a value, with the one that names its type.

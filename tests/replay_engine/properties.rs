@@ -133,7 +133,11 @@ impl Run {
     }
 
     pub(crate) fn tell(&mut self, event: Event) {
-        let commands = self.engine.step(event, self.now);
+        self.tell_all([event]);
+    }
+
+    fn tell_all(&mut self, events: impl IntoIterator<Item = Event>) {
+        let commands = self.engine.step(events, self.now);
         if commands.contains(&Command::Close) {
             self.losses += 1;
         }
@@ -173,14 +177,12 @@ impl Run {
     pub(crate) fn take(&mut self, step: Step) {
         match step {
             Step::Deliver(most) => {
-                for _ in 0..most {
-                    let event = self.broker.deliver();
-                    self.maybe(event);
-                }
+                let events: Vec<_> = (0..most).filter_map(|_| self.broker.deliver()).collect();
+                self.tell_all(events);
             }
             Step::Confirm(n) => {
-                let event = self.broker.publish_ends(n, false);
-                self.maybe(event);
+                let events: Vec<_> = (0..=n % 4).filter_map(|_| self.broker.publish_ends(n, false)).collect();
+                self.tell_all(events);
             }
             Step::Refuse(n) => {
                 let event = self.broker.publish_ends(n, true);

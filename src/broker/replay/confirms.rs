@@ -16,7 +16,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
-use lapin::PublisherConfirm;
+use lapin::Confirmation;
 use lapin::message::BasicReturnMessage;
 use tokio::sync::Notify;
 
@@ -110,7 +110,7 @@ impl Fates {
     }
 }
 
-/// Numbers of confirms that came, in their order.
+/// Numbers of publishes to look at: new ones, written ones, confirmed ones, in their order.
 #[derive(Default)]
 struct Woken {
     numbers: Mutex<VecDeque<u64>>,
@@ -139,19 +139,32 @@ impl Wake for Alarm {
     }
 }
 
+/// From a publish to its confirm.
+type Publish = Pin<Box<dyn Future<Output = lapin::Result<Confirmation>> + Send>>;
+
 /// The client's confirms under way, in the order in which they come.
 #[derive(Default)]
 pub(super) struct Confirms {
-    waiting: HashMap<u64, (PublisherConfirm, Waker)>,
+    waiting: HashMap<u64, (Publish, Waker)>,
     woken: Arc<Woken>,
 }
 
 impl Confirms {
-    pub(super) fn add(&mut self, number: u64, confirm: PublisherConfirm) {
+    /// Adds a publish, which begins, after those added before, with the next
+    /// [`Confirms::take`].
+    pub(super) fn add(
+        &mut self,
+        number: u64,
+        publish: impl Future<Output = lapin::Result<Confirmation>> + Send + 'static,
+    ) {
         let waker: Waker = Arc::new(Alarm { number, woken: Arc::clone(&self.woken) }).into();
-        self.waiting.insert(number, (confirm, waker));
-        // Asked for the first time by the next `take`.
+        self.waiting.insert(number, (Box::pin(publish), waker));
         self.woken.push(number);
+    }
+
+    /// Whether nothing is under way.
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
     }
 
     /// All confirms that came so far. Whatever came before one of them is among them or was
@@ -162,8 +175,8 @@ impl Confirms {
     pub(super) fn take(&mut self) -> lapin::Result<Vec<Came>> {
         let mut came = Vec::new();
         while let Some(number) = self.woken.pop() {
-            let Some((confirm, waker)) = self.waiting.get_mut(&number) else { continue };
-            let Poll::Ready(result) = Pin::new(confirm).poll(&mut Context::from_waker(waker)) else {
+            let Some((publish, waker)) = self.waiting.get_mut(&number) else { continue };
+            let Poll::Ready(result) = publish.as_mut().poll(&mut Context::from_waker(waker)) else {
                 continue;
             };
             self.waiting.remove(&number);
@@ -178,7 +191,7 @@ impl Confirms {
     }
 
     /// Waits until a confirm comes.
-    pub(super) async fn come(&self) {
+    pub(super) async fn come(&mut self) {
         self.woken.notify.notified().await;
     }
 }

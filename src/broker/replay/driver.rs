@@ -104,7 +104,7 @@ impl<R: Journal> Driver<R> {
     /// # Errors
     /// Where the broker can't be reached as it is meant to, and trying again won't help.
     pub(super) async fn run(&mut self, mut inputs: Inputs) -> Result<Ended, BrokerError> {
-        self.tell(Event::Tick);
+        self.tell([Event::Tick]);
         let ended = loop {
             if let Some(ended) = self.ended.take() {
                 break Ok(ended);
@@ -133,9 +133,9 @@ impl<R: Journal> Driver<R> {
         tokio::select! {
             Ok(()) = inputs.orders.changed() => {
                 let orders = inputs.orders.borrow_and_update().clone();
-                self.tell(Event::Ordered(orders));
+                self.tell([Event::Ordered(orders)]);
             }
-            () = inputs.stop.cancelled(), if !self.engine.is_stopping() => self.tell(Event::Stop),
+            () = inputs.stop.cancelled(), if !self.engine.is_stopping() => self.tell([Event::Stop]),
             Some(told) = self.answers.next(), if !self.answers.is_empty() => self.told(told),
             Some((session, signal)) = inputs.signals.recv() => {
                 self.signal(session, signal);
@@ -146,7 +146,7 @@ impl<R: Journal> Driver<R> {
             }
             Some((session, said)) = inputs.said.recv() => self.said(session, said),
             opened = self.opening.done() => self.opened(opened)?,
-            () = wake => self.tell(Event::Tick),
+            () = wake => self.tell([Event::Tick]),
         }
         Ok(())
     }
@@ -161,15 +161,15 @@ impl<R: Journal> Driver<R> {
             Told::Kept(event) => {
                 self.keeping = false;
                 self.keep_next();
-                self.tell(event);
+                self.tell([event]);
             }
             Told::Recorded(order, tags, Ok(())) => {
                 for tag in tags {
                     self.contents.remove(&tag);
                 }
-                self.tell(Event::Recorded(order));
+                self.tell([Event::Recorded(order)]);
             }
-            Told::Recorded(order, _, Err(why)) => self.tell(Event::RecordFailed(order, why)),
+            Told::Recorded(order, _, Err(why)) => self.tell([Event::RecordFailed(order, why)]),
         }
     }
 
@@ -177,7 +177,7 @@ impl<R: Journal> Driver<R> {
         if matches!(event, Event::Lost | Event::Failed(_)) {
             self.lose();
         }
-        self.tell(event);
+        self.tell([event]);
     }
 
     fn is_current(&self, number: u32) -> bool {
@@ -189,15 +189,13 @@ impl<R: Journal> Driver<R> {
             return;
         }
         match signal {
-            Signal::Blocked => self.tell(Event::Blocked),
-            Signal::Unblocked => self.tell(Event::Unblocked),
+            Signal::Blocked => self.tell([Event::Blocked]),
+            Signal::Unblocked => self.tell([Event::Unblocked]),
             Signal::Lost => self.tell_of_session(Event::Lost),
             Signal::Failed(why) => self.tell_of_session(Event::Failed(why)),
             Signal::Published(published) => {
-                for published in published {
-                    let event = self.published(published);
-                    self.tell(event);
-                }
+                let events: Vec<_> = published.into_iter().map(|one| self.published(one)).collect();
+                self.tell(events);
             }
         }
     }
@@ -220,14 +218,14 @@ impl<R: Journal> Driver<R> {
             return;
         }
         match said {
-            Said::Cancelled => self.tell(Event::Cancelled),
+            Said::Cancelled => self.tell([Event::Cancelled]),
             Said::Judged(messages) => {
+                let mut events = Vec::with_capacity(messages.len());
                 for Judged { tag, verdict, content } in messages {
-                    if let Some(content) = content {
-                        self.contents.insert(tag, content);
-                    }
-                    self.tell(Event::Read { tag, verdict });
+                    self.contents.extend(content.map(|content| (tag, content)));
+                    events.push(Event::Read { tag, verdict });
                 }
+                self.tell(events);
             }
         }
     }
@@ -236,8 +234,8 @@ impl<R: Journal> Driver<R> {
         let (session, ready) = opened?;
         self.session = Some(session);
         // A new connection is told anew where it is blocked.
-        self.tell(Event::Unblocked);
-        self.tell(Event::Opened { ready });
+        self.tell([Event::Unblocked]);
+        self.tell([Event::Opened { ready }]);
         Ok(())
     }
 
@@ -250,8 +248,8 @@ impl<R: Journal> Driver<R> {
         }
     }
 
-    fn tell(&mut self, event: Event) {
-        let commands = self.engine.step(event, self.clock.now());
+    fn tell(&mut self, events: impl IntoIterator<Item = Event>) {
+        let commands = self.engine.step(events, self.clock.now());
         for command in commands {
             self.obey(command);
         }

@@ -1,5 +1,7 @@
 //! The judge's own thread: expressions and rewriting keep no IO waiting.
 
+use std::sync::Arc;
+
 use lapin::message::Delivery;
 use tokio::sync::mpsc;
 
@@ -15,7 +17,7 @@ use crate::replay::run::{Fate, Fence, Left};
 #[derive(Debug)]
 pub(super) struct Content {
     /// What is to be published; nothing for a discard, and while it is under way.
-    pub(super) parcel: Option<Box<Parcel>>,
+    pub(super) parcel: Option<Arc<Parcel>>,
     /// What was read, without its body, where records are kept.
     pub(super) original: Option<Box<Message>>,
     /// Where it goes.
@@ -83,7 +85,7 @@ impl<J: Judge> Judging<J> {
                     return Judged { tag, verdict, content: None };
                 };
                 let replay_id = Some(parcel.id.clone());
-                let parcel = Some(Box::new(parcel));
+                let parcel = Some(Arc::new(parcel));
                 let content = Some(Content { parcel, original, went, replay_id });
                 Judged { tag, verdict: Verdict::Publish { over_limit }, content }
             }

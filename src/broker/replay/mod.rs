@@ -26,6 +26,7 @@ mod reader;
 mod session;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -121,6 +122,11 @@ pub struct Report {
 
 /// Messages and news that may wait between two tasks.
 const BETWEEN: usize = 16;
+
+/// How long a task that was woken waits for company, where much is under way. Woken for each
+/// message, the tasks and the client's threads would spend more time waking each other than
+/// working.
+const LINGER: Duration = Duration::from_millis(1);
 
 /// Carries out a run, or one worker's part of it. Orders take effect at once; reports replace
 /// each other, at most five a second, and the last one is complete. With `stop` it settles

@@ -1,19 +1,20 @@
 //! The publishing connection: mandatory, confirmed, many under way at once.
 //!
 //! One task publishes and takes confirms, in turns: a confirm is judged only while every
-//! publish before it is known (see `confirms`). A blocked connection holds this task up, and
-//! nothing else.
+//! publish before it is known (see `confirms`). What a blocked connection does not take waits
+//! in the client.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::join_all;
 use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
 use lapin::types::ShortString;
-use lapin::{BasicProperties, Channel, Connection};
+use lapin::{BasicProperties, Channel, Confirmation, Connection};
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
+use super::LINGER;
 use super::confirms::{Confirms, Fate, Fates, REPLAY_ID};
 use super::convert::{self, TooLong};
 use super::largest::Largest;
@@ -26,7 +27,9 @@ use crate::replay::message::{Outgoing, Value};
 const REASON: Duration = Duration::from_secs(1);
 
 /// Publishes that are taken over at once.
-const AT_ONCE: usize = 64;
+const AT_ONCE: usize = 256;
+/// With so many under way, one confirm more or less waits for others.
+const MANY: usize = 64;
 
 /// A message as it goes over the wire, kept until its fate is known.
 #[derive(Debug)]
@@ -61,15 +64,15 @@ pub(super) enum Published {
     Confirmed(Tag),
     Returned(Tag),
     /// With the message, to be published again.
-    Refused(Tag, Box<Parcel>),
+    Refused(Tag, Arc<Parcel>),
 }
 
 /// Opens the channel and publishes what comes until `parcels` ends or the channel is gone.
 pub(super) struct Publisher {
-    channel: Channel,
+    channel: Arc<Channel>,
     confirms: Confirms,
     fates: Fates,
-    parcels: HashMap<u64, (Tag, Box<Parcel>)>,
+    parcels: HashMap<u64, (Tag, Arc<Parcel>)>,
     last: u64,
     largest: Largest,
 }
@@ -79,7 +82,7 @@ impl Publisher {
         let channel = connection.create_channel().await?;
         channel.confirm_select(ConfirmSelectOptions::default()).await?;
         Ok(Self {
-            channel,
+            channel: Arc::new(channel),
             confirms: Confirms::default(),
             fates: Fates::default(),
             parcels: HashMap::new(),
@@ -94,7 +97,7 @@ impl Publisher {
     /// Where the channel or its connection is gone; what was under way may have arrived.
     pub(super) async fn run(
         mut self,
-        parcels: mpsc::Receiver<(Tag, Box<Parcel>)>,
+        parcels: mpsc::Receiver<(Tag, Arc<Parcel>)>,
         session: u32,
         signals: mpsc::Sender<(u32, Signal)>,
     ) -> lapin::Result<()> {
@@ -111,42 +114,47 @@ impl Publisher {
     /// the broker's own words.
     async fn reason(&mut self, error: lapin::Error) -> lapin::Error {
         let words = async {
-            loop {
-                if let Err(error) = self.confirms.take() {
-                    return error;
+            while !self.confirms.is_empty() {
+                match self.confirms.take() {
+                    Err(error) if amqp::reply(&error).is_some() => return Some(error),
+                    Err(_) => {}
+                    Ok(_) => self.confirms.come().await,
                 }
-                self.confirms.come().await;
             }
+            None
         };
         match amqp::reply(&error) {
             Some(_) => error,
-            None => timeout(REASON, words).await.unwrap_or(error),
+            None => timeout(REASON, words).await.ok().flatten().unwrap_or(error),
         }
     }
 
     async fn work(
         &mut self,
-        mut parcels: mpsc::Receiver<(Tag, Box<Parcel>)>,
+        mut parcels: mpsc::Receiver<(Tag, Arc<Parcel>)>,
         session: u32,
         signals: mpsc::Sender<(u32, Signal)>,
     ) -> lapin::Result<()> {
         let mut batch = Vec::with_capacity(AT_ONCE);
         loop {
             tokio::select! {
-                biased;
-                () = self.confirms.come() => {
-                    let settled = self.settle()?;
-                    let news = (session, Signal::Published(settled));
-                    if signals.send(news).await.is_err() {
-                        return Ok(());
-                    }
-                }
+                () = self.confirms.come() => {}
                 count = parcels.recv_many(&mut batch, AT_ONCE) => {
                     if count == 0 {
                         return Ok(());
                     }
-                    self.publish(&mut batch).await?;
                 }
+            }
+            while let Some(parcel) = room(&batch).then(|| parcels.try_recv().ok()).flatten() {
+                batch.push(parcel);
+            }
+            self.publish(&mut batch);
+            let settled = self.settle()?;
+            if !settled.is_empty() && signals.send((session, Signal::Published(settled))).await.is_err() {
+                return Ok(());
+            }
+            if self.parcels.len() >= MANY {
+                sleep(LINGER).await;
             }
         }
     }
@@ -165,26 +173,26 @@ impl Publisher {
         Ok(settled.collect())
     }
 
-    async fn publish(&mut self, batch: &mut Vec<(Tag, Box<Parcel>)>) -> lapin::Result<()> {
-        let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
-        let channel = &self.channel;
-        // Each is queued when it is polled for the first time, so they go in this order.
-        let sent = join_all(batch.iter().map(|(_, parcel)| {
-            channel.basic_publish(
-                parcel.exchange.clone(),
-                parcel.routing_key.clone(),
-                options,
-                &parcel.body,
-                parcel.properties.clone(),
-            )
-        }))
-        .await;
-        for (confirm, (tag, parcel)) in sent.into_iter().zip(batch.drain(..)) {
+    /// Adds publishes to those under way; the client gets them, in this order, with the next
+    /// look at what came.
+    fn publish(&mut self, batch: &mut Vec<(Tag, Arc<Parcel>)>) {
+        for (tag, parcel) in batch.drain(..) {
             self.last += 1;
             self.fates.add(self.last, parcel.id.clone());
-            self.confirms.add(self.last, confirm?);
+            self.confirms.add(self.last, publish(Arc::clone(&self.channel), Arc::clone(&parcel)));
             self.parcels.insert(self.last, (tag, parcel));
         }
-        Ok(())
     }
+}
+
+/// Publishes, and waits for the confirm.
+async fn publish(channel: Arc<Channel>, parcel: Arc<Parcel>) -> lapin::Result<Confirmation> {
+    let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
+    let (exchange, routing_key) = (parcel.exchange.clone(), parcel.routing_key.clone());
+    let properties = parcel.properties.clone();
+    channel.basic_publish(exchange, routing_key, options, &parcel.body, properties).await?.await
+}
+
+fn room(batch: &[(Tag, Arc<Parcel>)]) -> bool {
+    batch.len() < AT_ONCE
 }

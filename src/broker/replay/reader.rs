@@ -10,13 +10,15 @@ use lapin::options::{
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 use lapin::{Channel, Connection, Consumer};
 use tokio::sync::mpsc;
+use tokio::time::sleep;
 
+use super::LINGER;
 use super::judging::Case;
 use crate::replay::engine::Tag;
 use crate::replay::run::Fence;
 
 /// Deliveries that go to the judge at once.
-const AT_ONCE: usize = 64;
+const AT_ONCE: usize = 128;
 
 /// What the reading task is told.
 #[derive(Debug)]
@@ -132,6 +134,18 @@ impl Active {
         self.ended = !matches!(next, Ok(Some(_)));
         Ok(next?)
     }
+
+    fn tag(&self, delivery: &Delivery) -> Tag {
+        Tag { pass: self.pass, channel: self.channel, number: delivery.delivery_tag }
+    }
+
+    /// Takes what is there already, up to what goes to the judge at once.
+    fn take_what_came(&mut self, messages: &mut Vec<(Tag, Delivery)>) {
+        while messages.len() < AT_ONCE {
+            let Some(Ok(Some(delivery))) = self.next().now_or_never() else { return };
+            messages.push((self.tag(&delivery), delivery));
+        }
+    }
 }
 
 /// Why reading ended.
@@ -217,15 +231,14 @@ impl Reader {
         Ok(channel.basic_consume(self.queue.clone(), tag.into(), options, arguments).await?)
     }
 
-    /// Brings a delivery, and what else is there already.
+    /// Brings a delivery, and what else comes within a moment: nobody is woken for each.
     async fn bring(&self, first: Delivery, active: &mut Active) -> Result<(), Gone> {
-        let (pass, channel) = (active.pass, active.channel);
-        let tagged = |delivery: Delivery| (Tag { pass, channel, number: delivery.delivery_tag }, delivery);
         let mut messages = Vec::with_capacity(AT_ONCE);
-        messages.push(tagged(first));
-        while messages.len() < AT_ONCE {
-            let Some(Ok(Some(delivery))) = active.next().now_or_never() else { break };
-            messages.push(tagged(delivery));
+        messages.push((active.tag(&first), first));
+        active.take_what_came(&mut messages);
+        if messages.len() < AT_ONCE {
+            sleep(LINGER).await;
+            active.take_what_came(&mut messages);
         }
         self.send(active.fence, Brought::Messages(messages)).await
     }

@@ -68,7 +68,7 @@ pub(super) struct Session {
     pub(super) channels: Channels,
     pub(super) counting: Arc<Counting>,
     pub(super) reads: mpsc::Sender<Order>,
-    pub(super) parcels: mpsc::Sender<(Tag, Box<Parcel>)>,
+    pub(super) parcels: mpsc::Sender<(Tag, Arc<Parcel>)>,
     connections: [Arc<Connection>; 2],
     queue: String,
     tasks: JoinSet<()>,

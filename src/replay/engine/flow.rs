@@ -12,8 +12,8 @@ use super::retry::Retry;
 use super::{Engine, PATIENCE};
 use crate::replay::outcome::Outcome;
 
-/// How soon acknowledgements are made sure of at the latest.
-const FLUSH_AFTER: Duration = Duration::from_millis(5);
+/// How long what is recorded waits for company, to be acknowledged in one word.
+const ACK_AFTER: Duration = Duration::from_millis(5);
 /// Checkpoints come no faster.
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(1);
 /// A checkpoint that is being kept, and what it allows then.
@@ -39,9 +39,9 @@ pub(super) struct Flow {
     pub(super) blocked: bool,
     confirmed: Vec<Tag>,
     recording: Option<(Order, Vec<Tag>)>,
+    /// Since when something that is recorded waits for its acknowledgement.
+    unacked_since: Option<Duration>,
     /// Acknowledged, and not surely so.
-    acked: Acked,
-    acked_since: Option<Duration>,
     flushing: Option<(Order, Acked)>,
     /// What the last checkpoint allows, and what was used up of it.
     allowance: u64,
@@ -76,9 +76,7 @@ impl Flow {
 
     /// Acknowledged, and possibly lost on the way.
     pub(super) fn in_doubt(&self) -> Acked {
-        let mut doubtful = self.acked;
-        doubtful.add(self.flushing.map_or(Acked::default(), |(_, acked)| acked));
-        doubtful
+        self.flushing.map_or(Acked::default(), |(_, acked)| acked)
     }
 
     /// Nothing more is sent without another checkpoint: the last one says that the run is
@@ -244,7 +242,6 @@ impl Engine {
         self.time_out(now);
         self.record(now);
         self.acknowledge(now);
-        self.flush(now);
     }
 
     fn time_out(&mut self, now: Duration) {
@@ -289,8 +286,9 @@ impl Engine {
         Some(tags)
     }
 
-    pub(super) fn recorded(&mut self, order: Order) {
+    pub(super) fn recorded(&mut self, order: Order, now: Duration) {
         let Some(tags) = self.take_recording(order) else { return };
+        self.flow.unacked_since.get_or_insert(now);
         for tag in tags {
             self.ledger.record(tag);
         }
@@ -304,28 +302,27 @@ impl Engine {
         self.flow.unrecorded.fail(format!("the audit trail can't be written: {why}"), now);
     }
 
+    /// Acknowledges what is recorded, many at once: each acknowledgement is a command of its
+    /// own in a quorum queue. The next ones wait until these are surely there.
     fn acknowledge(&mut self, now: Duration) {
-        let acked = self.ledger.acks(&mut self.out);
-        if acked.total() > 0 {
-            self.pass.acked += acked.total();
-            self.flow.acked.add(acked);
-            self.flow.acked_since.get_or_insert(now);
-        }
-    }
-
-    fn flush(&mut self, now: Duration) {
-        let Some(since) = self.flow.acked_since else { return };
+        let Some(since) = self.flow.unacked_since else { return };
         if self.flow.flushing.is_some() {
             return;
         }
         let many = u64::from(self.orders.pace.window / 8).max(1);
-        if self.flow.acked.total() < many && since + FLUSH_AFTER > now {
-            self.wake_at(since + FLUSH_AFTER);
+        if self.ledger.recorded() < many && since + ACK_AFTER > now {
+            self.wake_at(since + ACK_AFTER);
             return;
         }
+        let acked = self.ledger.acks(&mut self.out);
+        if acked.total() == 0 {
+            // All of it stands behind one that is still under way.
+            return;
+        }
+        self.flow.unacked_since = (self.ledger.recorded() > 0).then_some(now);
+        self.pass.acked += acked.total();
         let order = self.next_order();
-        self.flow.flushing = Some((order, std::mem::take(&mut self.flow.acked)));
-        self.flow.acked_since = None;
+        self.flow.flushing = Some((order, acked));
         self.out.push(Command::Flush(order));
     }
 

@@ -61,12 +61,6 @@ impl Acked {
     pub(super) fn total(self) -> u64 {
         self.replayed + self.quarantined
     }
-
-    pub(super) fn add(&mut self, other: Self) {
-        self.replayed += other.replayed;
-        self.quarantined += other.quarantined;
-        self.beyond += other.beyond;
-    }
 }
 
 /// The unacknowledged messages of one pass.
@@ -111,6 +105,11 @@ impl Ledger {
     /// Messages of a channel that are unacknowledged.
     pub(super) fn unacked_on(&self, channel: u16) -> u64 {
         self.channels.get(usize::from(channel)).map_or(0, |channel| channel.unacked)
+    }
+
+    /// Messages that are recorded, and not acknowledged yet.
+    pub(super) fn recorded(&self) -> u64 {
+        self.channels.iter().map(|channel| channel.recorded.len() as u64).sum()
     }
 
     /// Acknowledgements for what is recorded: one for a whole prefix, one each for what

@@ -130,9 +130,11 @@ impl Engine {
         self.breaker = Breaker::new(usual);
     }
 
-    /// Takes an event, and says what to do about it. `now` never goes back.
-    pub fn step(&mut self, event: Event, now: Duration) -> Vec<Command> {
-        self.apply(event, now);
+    /// Takes events that came together, and says what to do about them. `now` never goes back.
+    pub fn step(&mut self, events: impl IntoIterator<Item = Event>, now: Duration) -> Vec<Command> {
+        for event in events {
+            self.apply(event, now);
+        }
         self.advance(now);
         std::mem::take(&mut self.out)
     }
@@ -195,7 +197,7 @@ impl Engine {
             Event::Confirmed(tag) => self.confirmed(tag),
             Event::Returned(tag) => self.returned(tag),
             Event::Refused(tag) => self.refused(tag, now),
-            Event::Recorded(order) => self.recorded(order),
+            Event::Recorded(order) => self.recorded(order, now),
             Event::RecordFailed(order, why) => self.record_failed(order, &why, now),
             Event::Flushed(order) => self.flushed(order, now),
             Event::Checkpointed(order) => self.checkpointed(order),

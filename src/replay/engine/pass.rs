@@ -13,7 +13,7 @@ const NAMED: usize = 10;
 
 /// What a consumer's credit grows to: a million held messages take 130 channels then, and
 /// read-ahead stays small.
-const MOST_PREFETCH: u32 = 16_384;
+const MOST_PREFETCH: u32 = 8_192;
 
 /// Whether messages still come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -282,7 +282,7 @@ fn cases() -> u32 {
 #[test]
 fn a_refused_message_is_tried_again_in_a_smaller_window() {
     let kinds = Kinds { unselected: 0, discarded: 2, over_limit: 0, unroutable: 0 };
-    let mut run = Run::new(6, kinds, orders(50, 6, 5));
+    let mut run = Run::new(6, kinds, orders(50, 6, 5), None);
     let opened = [Step::Answer, Step::Deliver(6), Step::Answer, Step::Keep, Step::Wait(100), Step::Answer];
     let published = [Step::Wait(100), Step::Answer, Step::Record, Step::Answer];
     for step in opened.into_iter().chain(published) {

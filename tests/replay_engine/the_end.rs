@@ -11,7 +11,7 @@ const ALL: Kinds = Kinds { unselected: 0, discarded: 0, over_limit: 0, unroutabl
 
 /// A run that has read three of six messages.
 fn half_read() -> Run {
-    let mut run = Run::new(6, ALL, orders(100, 10, 10));
+    let mut run = Run::new(6, ALL, orders(100, 10, 10), None);
     run.take(Step::Answer);
     run.take(Step::Deliver(3));
     run

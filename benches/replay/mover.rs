@@ -209,7 +209,7 @@ fn assignment(order: &Order) -> Result<Assignment<RunJudge>> {
         },
         target: Target::Queue(TARGET.to_owned()),
         judge,
-        limits: Limits { messages: None, scan: 10_000_000, deadline: Duration::from_secs(3_600) },
+        limits: Limits { messages: None, scan: 10_000_000, deadline: Duration::from_secs(3_600), hold: None },
         checkpoint: None,
         planned: None,
         watched: None,

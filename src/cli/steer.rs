@@ -40,8 +40,8 @@ impl Steering {
 
     const fn done(self) -> &'static str {
         match self {
-            Self::Cancel => "cancelled: it ends with the batch under way, and never runs again",
-            Self::Suspend => "suspended: it is held after the batch under way",
+            Self::Cancel => "cancelled: it ends once what is on its way has arrived, and never runs again",
+            Self::Suspend => "suspended: it is held once what is on its way has arrived",
             Self::Resume => "resumed",
         }
     }

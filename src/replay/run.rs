@@ -128,6 +128,9 @@ pub struct Limits {
     pub scan: u64,
     /// The longest time from the first message on.
     pub deadline: Duration,
+    /// For how long the broker lets a message be held unacknowledged, where that can't be set by
+    /// the consumer: in half that time all is returned, and read again.
+    pub hold: Option<Duration>,
 }
 
 /// Where reading stops: what comes later stands behind the fence.

@@ -63,7 +63,8 @@ impl Task {
     pub(super) async fn check(&mut self, management: &Management) -> Result<Option<String>, BrokerError> {
         let checked = check_again(&self.run, &self.routes, management, &self.site).await?;
         self.frame_max = checked.frame_max;
-        self.sets_consumer_timeout = checked.own_timeout;
+        self.sets_consumer_timeout = checked.hold.is_none();
+        self.run.limits.hold = checked.hold;
         Ok(checked.danger.filter(|_| self.checkpoint.is_none()))
     }
 }

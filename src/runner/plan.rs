@@ -120,7 +120,7 @@ async fn read(
     let summary = if dangers(run, &facts).is_some() {
         None
     } else {
-        let hold = facts.own_timeout.then_some(HOLD);
+        let hold = facts.takes_timeout().then_some(HOLD);
         let (queue, most) = (&run.origin, run.limits.scan);
         let examination = Examination { connection: &connection, endpoint, vhost, queue, most, hold };
         let mut survey = survey(run, &facts)?;
@@ -189,7 +189,7 @@ pub(super) async fn check_again(
             )
         })
     });
-    Ok(Checked { danger, frame_max: facts.frame_max, own_timeout: facts.own_timeout })
+    Ok(Checked { danger, frame_max: facts.frame_max, hold: facts.hold() })
 }
 
 /// What a second look found.
@@ -198,8 +198,8 @@ pub(super) struct Checked {
     pub(super) danger: Option<String>,
     /// The largest frame that the broker takes, which bounds a message's headers.
     pub(super) frame_max: u32,
-    /// Whether a consumer may bring its own timeout.
-    pub(super) own_timeout: bool,
+    /// For how long the broker lets messages be held, where the consumer can't say so itself.
+    pub(super) hold: Option<std::time::Duration>,
 }
 
 fn survey(run: &ReplayRun, facts: &Facts) -> Result<Survey, Failure> {

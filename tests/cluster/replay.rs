@@ -1,13 +1,14 @@
 //! The life of a replay, from the plan to its end and after.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
 
 use crate::support::replays::{DLQ, SOURCE, moved, phase_of, text_of, verdict_of};
-use crate::support::steadily;
-use crate::support::world::World;
+use crate::support::world::{World, is_ready};
+use crate::support::{eventually, steadily};
 
 #[tokio::test]
 async fn a_dry_run_ends_with_its_plan_and_moves_nothing() {
@@ -24,6 +25,36 @@ async fn a_dry_run_ends_with_its_plan_and_moves_nothing() {
     world.until_messages(&[(DLQ, 5), (SOURCE, 0)]).await;
     // It changed nothing, so it may be asked again.
     assert_eq!(world.get("orders").await.status.unwrap().replays, []);
+    world.leave().await;
+}
+
+/// T1: on 4.3 the count of deliveries comes along, so that a dead-letter queue with a limit would
+/// lose this message at the first look.
+#[tokio::test]
+async fn a_dry_run_leaves_what_died_of_its_deliveries() {
+    let world = World::with_dead_letters("rp-killed", json!({}), 0).await;
+    world.broker.fill(&world.vhost, SOURCE, 1).await;
+    let get = ["queues", &world.vhost, SOURCE, "get"];
+    let reject = json!({"count": 1, "ackmode": "reject_requeue_true", "encoding": "auto"});
+    let rejects = AtomicUsize::new(0);
+    eventually("it dies of its deliveries", async || {
+        if world.broker.totals(&world.vhost, DLQ).await["messages"] == 1 {
+            return Ok(());
+        }
+        let got = world.broker.post(&get, reject.clone()).await;
+        let before = rejects.fetch_add(got.as_array().unwrap().len(), Ordering::Relaxed);
+        Err(format!("{before} rejects"))
+    })
+    .await;
+    // The limit of the work queue covers the whole walk.
+    assert!(rejects.into_inner() > 20);
+    for name in ["first", "second", "third"] {
+        world.replay(name, json!({"dryRun": true})).await;
+        let plan = world.until_phase(name, "Completed").await.status.unwrap().plan.unwrap();
+        let reasons = plan.histogram.unwrap().reasons;
+        assert_eq!((plan.matching, reasons[0].value.as_str()), (1, "delivery_limit"));
+        world.until_messages(&[(DLQ, 1), (SOURCE, 0)]).await;
+    }
     world.leave().await;
 }
 
@@ -55,6 +86,20 @@ async fn a_replay_moves_what_it_selects_and_is_remembered() {
         if now == done.metadata.resource_version { Ok(()) } else { Err(format!("{now:?}")) }
     })
     .await;
+    world.leave().await;
+}
+
+/// From 4.3 on a consumer of a quorum queue brings its own timeout, which a classic queue refuses.
+#[tokio::test]
+async fn a_classic_dead_letter_queue_is_read_as_well() {
+    let mut world = World::for_replays("rp-classic").await;
+    world.start();
+    world.create(world.manifest("orders", json!({"deadLetter": {"queueType": "classic"}}))).await;
+    world.until("orders", "has its queues", is_ready).await;
+    world.broker.fill(&world.vhost, DLQ, 6).await;
+    world.replay("r", json!({"pace": {"messagesPerSecond": 100}})).await;
+    world.until_phase("r", "Completed").await;
+    world.until_messages(&[(DLQ, 0), (SOURCE, 6)]).await;
     world.leave().await;
 }
 

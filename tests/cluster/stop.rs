@@ -60,8 +60,8 @@ async fn an_idle_operator_stops_at_once() {
 async fn an_api_server_that_goes_away_is_found_again() {
     let mut world = World::new("apiserver").await;
     let mut config = kubernetes::config().await;
-    let tunnel =
-        Tunnel::start(config.cluster_url.host().unwrap(), config.cluster_url.port_u16().unwrap_or(443)).await;
+    let (host, port) = (config.cluster_url.host().unwrap(), config.cluster_url.port_u16().unwrap_or(443));
+    let tunnel = Tunnel::start(vec![format!("{host}:{port}")]).await;
     config.cluster_url = format!("https://{}", tunnel.address).parse().unwrap();
     world.operators_client = Some(Client::try_from(config).unwrap());
     world.start();

@@ -1,16 +1,13 @@
 //! Nodes of a real cluster of three are killed under load.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use redrive::broker::amqp;
 
-use crate::lab::{
-    Act, Audit, Broker, Consumer, Lab, Publisher, Turn, development, eventually, full, ids, variable,
-};
+use crate::lab::{Act, Audit, Broker, Consumer, Lab, Publisher, Trio, Turn, eventually, full, ids};
 
 const LADDER: &str = "
 source:
@@ -24,50 +21,6 @@ deadLetter: {groupSize: 3}
 /// Includes the three minutes after which the broker tries again what was on its
 /// way to a node that died.
 const PATIENCE: Duration = Duration::from_secs(420);
-
-/// Three nodes in a development cluster of their own, thrown away at the end.
-struct Trio {
-    nodes: Vec<Broker>,
-}
-
-fn name() -> String {
-    format!("{}-trio", variable("REDRIVE_DEV_NAME"))
-}
-
-impl Trio {
-    fn start(version: &str) -> Self {
-        development(&name(), &["clean"]);
-        development(&name(), &["trio", "up", version]);
-        let script =
-            "eval \"$(\"$REDRIVE_DEV\" env)\"; echo \"$REDRIVE_TRIO_URIS\"; echo \"$REDRIVE_TRIO_AMQP_URIS\"";
-        let output = Command::new("bash")
-            .args(["-c", script])
-            .env("REDRIVE_DEV", variable("REDRIVE_DEV"))
-            .env("REDRIVE_DEV_NAME", name())
-            .output()
-            .expect("bash");
-        let text = String::from_utf8(output.stdout).expect("text");
-        let lists: Vec<Vec<&str>> = text.lines().map(|line| line.split(',').collect()).collect();
-        let nodes: Vec<Broker> =
-            lists[0].iter().zip(&lists[1]).map(|(http, amqp)| Broker::at(http, amqp)).collect();
-        assert_eq!(nodes.len(), 3, "{text}");
-        Self { nodes }
-    }
-
-    /// A node by its number, from 1 on.
-    async fn order(what: &'static str, node: usize) {
-        let number = node.to_string();
-        tokio::task::spawn_blocking(move || development(&name(), &["trio", what, &number]))
-            .await
-            .expect("hack/dev");
-    }
-}
-
-impl Drop for Trio {
-    fn drop(&mut self) {
-        let _ = Command::new(variable("REDRIVE_DEV")).arg("clean").env("REDRIVE_DEV_NAME", name()).status();
-    }
-}
 
 /// Publishes all, through the next node after each failure, until all are confirmed.
 async fn publish(nodes: &[Broker], vhost: &str, ids: &[String], confirmed: &AtomicUsize) {
@@ -107,23 +60,24 @@ async fn publish(nodes: &[Broker], vhost: &str, ids: &[String], confirmed: &Atom
 async fn kill_under_load(version: &str, count: usize, victims: &[usize]) {
     // First of all, so that nobody else's trio goes when ours comes.
     let turn = Turn::all().await;
-    let trio = Trio::start(version);
+    let trio = Trio::start("trio", version).await;
+    let nodes: Vec<Broker> = trio.uris.iter().map(|(http, amqp)| Broker::at(http, amqp)).collect();
     // Declared through the first node, which so becomes leader of all queues.
-    let lab = Lab::with_turn(turn, trio.nodes[0].clone(), "trio", LADDER).await;
+    let lab = Lab::with_turn(turn, nodes[0].clone(), "trio", LADDER).await;
     let start = Instant::now();
     let all = ids(count);
     let consumers: Vec<Consumer> = (0..3)
         .map(|first| {
-            let mut nodes = trio.nodes.clone();
+            let mut nodes = nodes.clone();
             nodes.rotate_left(first);
             Consumer::on(nodes, &lab.vhost, "orders", 100, |_| Act::Reject)
         })
         .collect();
-    let graves = Consumer::on(trio.nodes.clone(), &lab.vhost, "orders.dlq", 200, |_| Act::Ack);
+    let graves = Consumer::on(nodes.clone(), &lab.vhost, "orders.dlq", 200, |_| Act::Ack);
     let confirmed = Arc::new(AtomicUsize::new(0));
     let producer = {
         let (vhost, confirmed, all) = (lab.vhost.clone(), Arc::clone(&confirmed), all.clone());
-        let mut nodes = trio.nodes.clone();
+        let mut nodes = nodes.clone();
         nodes.rotate_left(1);
         tokio::spawn(async move { publish(&nodes, &vhost, &all, &confirmed).await })
     };
@@ -133,10 +87,10 @@ async fn kill_under_load(version: &str, count: usize, victims: &[usize]) {
             if graves.count() >= share { Ok(()) } else { Err(format!("{} are", graves.count())) }
         })
         .await;
-        Trio::order("kill", *victim).await;
+        trio.kill(*victim).await;
         println!("{version}: node {victim} killed after {:.0} s", start.elapsed().as_secs_f32());
         tokio::time::sleep(Duration::from_secs(5)).await;
-        Trio::order("start", *victim).await;
+        trio.start_again(*victim).await;
     }
     tokio::time::timeout(PATIENCE, producer).await.expect("published in time").expect("a producer");
     eventually(PATIENCE, "every message is dead", async || {

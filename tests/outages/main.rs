@@ -11,6 +11,9 @@ mod api_server;
 mod brokers;
 mod parts;
 mod quorum;
+mod replays;
 #[allow(dead_code, reason = "written for more tests than these")]
 #[path = "../cluster/support/mod.rs"]
 mod support;
+#[path = "../support/trio.rs"]
+mod trio;

@@ -3,61 +3,16 @@
 //! The broker leaves such a queue out of the list that has the counts, and says zero of it where
 //! it is asked for alone. It is neither lost nor empty.
 
-use std::process::Command;
 use std::time::Duration;
 
 use redrive::api::CleanupStage;
 use serde_json::json;
 
-use crate::parts::{alone, development};
+use crate::parts::alone;
 use crate::support::broker::Broker;
 use crate::support::world::{World, describe, inventory, message, verdict};
-use crate::support::{steadily, variable};
-
-/// Three nodes in a development cluster of their own, thrown away at the end.
-struct Trio {
-    nodes: Vec<Broker>,
-}
-
-fn name() -> String {
-    format!("{}-outage", variable("REDRIVE_DEV_NAME"))
-}
-
-impl Trio {
-    fn start(version: &str) -> Self {
-        development(&name(), &["clean"]);
-        development(&name(), &["trio", "up", version]);
-        // It is not content with a trio alone, and shows it all the same.
-        let output =
-            Command::new(variable("REDRIVE_DEV")).arg("env").env("REDRIVE_DEV_NAME", name()).output();
-        let environment = String::from_utf8(output.unwrap().stdout).unwrap();
-        let list = |variable: &str| -> Vec<String> {
-            let start = format!("export {variable}=");
-            let line = environment.lines().find_map(|line| line.strip_prefix(&start)).expect("a trio");
-            // Quoted for a shell.
-            line.replace('\\', "").split(',').map(str::to_owned).collect()
-        };
-        let (http, amqp) = (list("REDRIVE_TRIO_URIS"), list("REDRIVE_TRIO_AMQP_URIS"));
-        let nodes = http.iter().zip(&amqp).map(|(http, amqp)| Broker::at(http, amqp)).collect();
-        Self { nodes }
-    }
-
-    /// Ends a node without a warning.
-    fn kill(&self, number: &str) {
-        development(&name(), &["trio", "kill", number]);
-    }
-
-    fn start_again(&self, number: &str) {
-        development(&name(), &["trio", "start", number]);
-    }
-}
-
-impl Drop for Trio {
-    fn drop(&mut self) {
-        let mut clean = Command::new(variable("REDRIVE_DEV"));
-        let _ = clean.arg("clean").env("REDRIVE_DEV_NAME", name()).status();
-    }
-}
+use crate::support::{full, steadily};
+use crate::trio::Trio;
 
 /// The source and its tiers are on all nodes, the DLQ on the third one alone.
 fn lonely(policy: &str) -> serde_json::Value {
@@ -73,8 +28,9 @@ fn lonely(policy: &str) -> serde_json::Value {
 /// many seconds the deletion must not go on after nodes have started again.
 async fn check_left_alone(version: &str, proof: u64) {
     let _alone = alone().await;
-    let trio = Trio::start(version);
-    let mut world = World::at(trio.nodes[2].clone(), &format!("quorum{version}")).await;
+    let trio = Trio::start("outage", version).await;
+    let nodes: Vec<Broker> = trio.uris.iter().map(|(http, amqp)| Broker::at(http, amqp)).collect();
+    let mut world = World::at(nodes[2].clone(), &format!("quorum{version}")).await;
     world.settings.release_after = Duration::from_secs(600);
     world.start();
     for (name, policy) in [("orders", "DeleteIfEmpty"), ("carts", "Delete")] {
@@ -84,10 +40,10 @@ async fn check_left_alone(version: &str, proof: u64) {
     let recorded = inventory(&world.get("orders").await, "Created");
 
     // From now on through the first node, which belongs to the same cluster.
-    world.proxy.lead_to(&trio.nodes[0].address);
-    world.broker = trio.nodes[0].clone();
+    world.proxy.lead_to(&nodes[0].address);
+    world.broker = nodes[0].clone();
     world.write_secret(&world.secret()).await;
-    trio.kill("3");
+    trio.kill(3).await;
     let pipeline = world.until_reason("orders", "Blocked").await;
     let text = message(&pipeline, "Ready");
     assert!(text.contains("queue orders.queue.dlq") && text.contains("nodes"), "{}", describe(&pipeline));
@@ -112,14 +68,14 @@ async fn check_left_alone(version: &str, proof: u64) {
     world.until_gone("carts").await;
 
     // Without a majority of the whole cluster every call still ends. 4.0 pauses its last node.
-    trio.kill("2");
+    trio.kill(2).await;
     world
         .until("orders", "tells what is out of reach", |pipeline| {
             let text = message(pipeline, "Ready");
             text.contains("can't be reached") || text.contains("orders.queue can't be proven empty")
         })
         .await;
-    trio.start_again("2");
+    trio.start_again(2).await;
     // Nodes that have started without the third one may not even show that the DLQ is ours.
     steadily("it waits for the DLQ", Duration::from_secs(proof), async || {
         let found = world.pipelines().get("orders").await.map_err(|error| error.to_string())?;
@@ -132,7 +88,7 @@ async fn check_left_alone(version: &str, proof: u64) {
     .await;
 
     // It was not for good: what it held is still there.
-    trio.start_again("3");
+    trio.start_again(3).await;
     world
         .until("orders", "tells the messages", |pipeline| {
             message(pipeline, "Ready").contains("orders.queue.dlq holds 3 messages")
@@ -148,10 +104,8 @@ async fn a_queue_that_has_lost_its_nodes_is_neither_lost_nor_empty() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_queue_that_has_lost_its_nodes_is_neither_lost_nor_empty_on_4_0() {
-    if std::env::var("REDRIVE_TEST_FULL").is_ok_and(|value| value == "1") {
+    if full("a cluster of 4.0 that loses nodes") {
         // Longer than two looks take that would prove all other queues empty.
         check_left_alone("40", 30).await;
-    } else {
-        eprintln!("left out without REDRIVE_TEST_FULL=1: a cluster of 4.0 that loses nodes");
     }
 }

@@ -172,7 +172,12 @@ impl Start {
                 hold: None,
                 cancel: false,
             },
-            limits: Limits { messages: None, scan: 1_000_000, deadline: Duration::from_secs(300) },
+            limits: Limits {
+                messages: None,
+                scan: 1_000_000,
+                deadline: Duration::from_secs(300),
+                hold: None,
+            },
             memory: Memory::default(),
             watched: None,
             sets_consumer_timeout: false,

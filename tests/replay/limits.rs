@@ -1,11 +1,11 @@
-//! Messages that the broker itself refuses.
+//! Publishes that the broker itself refuses.
 
-use redrive::replay::outcome::Outcome;
+use redrive::replay::outcome::{Activity, Outcome};
 use redrive::topology::model::QueueType;
 
 use crate::asked::{Asked, numbered, put, take_all};
-use crate::lab::{DLQ, Setting, WORK, nothing_held, on_both, queues};
-use crate::support::{Version, Vhost};
+use crate::lab::{self, DLQ, Setting, Start, WORK, nothing_held, on_both, queues};
+use crate::support::{Version, Vhost, encode};
 
 /// Far above every other body in these tests, which share the broker.
 const LOWERED: usize = 1 << 20;
@@ -53,4 +53,46 @@ async fn what_is_too_large_by_now_stays_and_the_others_move() {
         assert!(sent - 4 <= counts.duplicates_possible && counts.duplicates_possible <= 6, "{counts:?}");
     })
     .await;
+}
+
+/// Takes the target's exchange away in the midst of a run, and puts another one there or none.
+async fn loses_its_target(vhost: Vhost, internal: bool, refusal: &str) {
+    queues(&vhost, QueueType::Quorum).await;
+    vhost.exchange("shop", "fanout", []).await;
+    vhost.bind("shop", WORK, "", []).await;
+    lab::fill(&vhost, DLQ, 300).await;
+    let mut start = Start::all(50).paced(50, 10);
+    start.to = ("shop".to_owned(), "key".to_owned());
+    let mut worker = start.go(&vhost);
+    worker.shows("messages moved", |report| report.counts.replayed >= 20).await;
+    // Only a pause keeps it from meeting what is between the two.
+    worker.orders.send_modify(|orders| orders.hold = Some("suspended".to_owned()));
+    worker.shows("a pause", |report| matches!(report.activity, Activity::Paused(_))).await;
+    let path = format!("/exchanges/{}/shop", encode(&vhost.name));
+    assert_eq!(vhost.raw("DELETE", &path, None).await.0, 204);
+    if internal {
+        vhost.internal_exchange("shop", "fanout", []).await;
+        vhost.bind("shop", WORK, "", []).await;
+    }
+    worker.orders.send_modify(|orders| orders.hold = None);
+    let (outcome, counts) = worker.finishes().await;
+    let Outcome::Failed(why) = outcome else { panic!("{outcome:?}") };
+    assert!(why.contains(refusal) && why.contains("with a new replay"), "{why}");
+    assert!(counts.duplicates_possible <= 50, "one window: {counts:?}");
+    let moved = lab::empty(&vhost, WORK).await;
+    nothing_held(&vhost, DLQ, 300 - u32::try_from(moved.len()).unwrap()).await;
+    // What was held comes back with its connection, and stands where the broker puts it.
+    let mut all = [moved, lab::empty(&vhost, DLQ).await].concat();
+    all.sort_unstable();
+    assert_eq!(all, (0..300).collect::<Vec<_>>());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_exchange_that_goes_ends_the_run_and_the_rest_stays() {
+    on_both("replay-gone", |vhost| loses_its_target(vhost, false, "no exchange 'shop'")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_exchange_that_takes_no_more_publishes_ends_the_run_and_the_rest_stays() {
+    on_both("replay-internal", |vhost| loses_its_target(vhost, true, "internal exchange 'shop'")).await;
 }

@@ -1,6 +1,7 @@
 //! Workers that die, connections that go, consumers that time out.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use redrive::broker::BrokerError;
 use redrive::replay::outcome::Outcome;
@@ -138,6 +139,29 @@ async fn a_consumer_that_sets_its_own_timeout_is_not_cut_off() {
         assert_eq!((counts.replayed, counts.duplicates_possible, counts.beyond_fence), (40, 0, 0));
         assert_eq!(empty(&vhost, WORK).await, (0..40).collect::<Vec<_>>());
         assert_eq!(consumer_timeouts(&vhost), 0);
+    })
+    .await;
+}
+
+/// T28: 4.0 takes no wish from a consumer, and neither does a classic queue.
+#[tokio::test(flavor = "multi_thread")]
+async fn where_the_timeout_can_not_be_set_everything_is_returned_in_time() {
+    on_both("replay-renewal", async |vhost| {
+        queues(&vhost, QueueType::Quorum).await;
+        fill(&vhost, DLQ, 60).await;
+        let mut start = Start::all(100).picking(Pick::Odd).paced(5, 10);
+        start.limits.hold = Some(Duration::from_secs(4));
+        let memory = start.memory.clone();
+        let (outcome, counts) = start.go(&vhost).finishes().await;
+        assert_eq!(outcome, Outcome::Completed);
+        assert_eq!((counts.examined, counts.matched, counts.replayed), (60, 30, 30));
+        assert_eq!((counts.duplicates_possible, counts.beyond_fence), (0, 0));
+        // Six seconds, so that twice at least nothing was held in between, and once at the end.
+        let settled = memory.checkpoints.lock().unwrap().iter().filter(|kept| kept.under_way == 0).count();
+        assert!(settled >= 3, "{settled}");
+        nothing_held(&vhost, DLQ, 30).await;
+        assert_eq!(empty(&vhost, DLQ).await, (0..60).step_by(2).collect::<Vec<_>>());
+        assert_eq!(empty(&vhost, WORK).await, (1..60).step_by(2).collect::<Vec<_>>());
     })
     .await;
 }

@@ -1,5 +1,8 @@
 //! Messages that stay, stay in order.
 
+use futures::StreamExt;
+use lapin::options::{BasicConsumeOptions, BasicGetOptions};
+use lapin::types::FieldTable;
 use redrive::replay::outcome::{Activity, Outcome};
 use redrive::topology::model::QueueType;
 
@@ -75,6 +78,40 @@ async fn holding_again_and_again_changes_no_order() {
         assert_eq!((counts.examined, counts.replayed, counts.duplicates_possible), (400, 200, 0));
         nothing_held(&vhost, DLQ, 200).await;
         assert_eq!(empty(&vhost, DLQ).await, (0..400).step_by(2).collect::<Vec<_>>());
+    })
+    .await;
+}
+
+/// Why nothing here reads by `basic.get`: to a quorum queue each one is a consumer of its own, and
+/// what several held comes back in an order that nobody can tell.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_one_consumer_held_comes_back_in_order_and_what_was_fetched_does_not() {
+    on_both("replay-fetched", async |vhost| {
+        const MESSAGES: u16 = 100;
+        queues(&vhost, QueueType::Quorum).await;
+        let sorted: Vec<usize> = (0..usize::from(MESSAGES)).collect();
+
+        fill(&vhost, DLQ, sorted.len()).await;
+        let channel = vhost.connection.create_channel().await.unwrap();
+        for _ in &sorted {
+            let got = channel.basic_get(DLQ.into(), BasicGetOptions { no_ack: false }).await.unwrap();
+            assert!(got.is_some());
+        }
+        channel.close(200, "OK".into()).await.unwrap();
+        vhost.wait_ready(DLQ, MESSAGES.into()).await;
+        let mut fetched = empty(&vhost, DLQ).await;
+        assert_ne!(fetched, sorted);
+        fetched.sort_unstable();
+        assert_eq!(fetched, sorted);
+
+        fill(&vhost, DLQ, sorted.len()).await;
+        let channel = vhost.connection.create_channel().await.unwrap();
+        let (options, arguments) = (BasicConsumeOptions::default(), FieldTable::default());
+        let consumer = channel.basic_consume(DLQ.into(), "".into(), options, arguments).await.unwrap();
+        assert_eq!(consumer.take(sorted.len()).count().await, sorted.len());
+        channel.close(200, "OK".into()).await.unwrap();
+        vhost.wait_ready(DLQ, MESSAGES.into()).await;
+        assert_eq!(empty(&vhost, DLQ).await, sorted);
     })
     .await;
 }

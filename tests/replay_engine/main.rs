@@ -4,3 +4,5 @@
 
 mod model;
 mod properties;
+mod renewal;
+mod the_end;

@@ -121,6 +121,11 @@ impl Broker {
         self.returned.iter().copied().chain(held).chain(self.ready.iter().copied()).collect()
     }
 
+    /// What is unacknowledged, by channel and delivery.
+    pub(crate) fn held(&self) -> BTreeSet<(u16, u64)> {
+        self.unacked.keys().copied().collect()
+    }
+
     /// Whether a message is where it may be: in the origin queue, in the target, or recorded
     /// as deleted.
     pub(crate) fn has(&self, id: u32, origin: &BTreeSet<u32>) -> bool {
@@ -299,6 +304,21 @@ impl Broker {
         self.unacked.insert((channel, tag.number), id);
         self.tags.insert(tag, id);
         Some(Event::Read { tag, verdict: self.kinds.verdict(id) })
+    }
+
+    /// The looks under way find nothing ready: the rest is on its way to the consumer.
+    pub(crate) fn shows_nothing_ready(&mut self) {
+        for answer in &mut self.answers {
+            if let Event::Looked { ready, .. } = answer {
+                *ready = 0;
+            }
+        }
+    }
+
+    /// Somebody else moves what nobody has read.
+    pub(crate) fn is_emptied(&mut self) {
+        let taken = self.returned.drain(..).chain(self.ready.drain(..));
+        self.target.extend(taken.map(|id| (id, 1)));
     }
 
     /// What becomes of the n-th publish under way.

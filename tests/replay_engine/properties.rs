@@ -1,7 +1,7 @@
 //! Random interleavings of deliveries, confirms, nacks, returns, timeouts, disconnects,
 //! suspends, edits and crashes; what must hold at every moment, and at the end.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -12,7 +12,7 @@ use redrive::replay::run::{Canary, Guard, Limits, Orders, Pace};
 use crate::model::{Broker, Kinds};
 
 #[derive(Clone, Copy, Debug)]
-enum Step {
+pub(crate) enum Step {
     Deliver(u8),
     Confirm(usize),
     Refuse(usize),
@@ -96,11 +96,16 @@ pub(crate) struct Run {
     widest: u32,
     batch: u32,
     losses: u32,
+    /// How long the broker lets a message be held.
+    hold: Option<Duration>,
+    held: BTreeMap<(u16, u64), Duration>,
+    /// The longest time that one was.
+    pub(crate) longest: Duration,
 }
 
-fn setup(orders: &Orders) -> Setup {
+fn setup(orders: &Orders, hold: Option<Duration>) -> Setup {
     Setup {
-        limits: Limits { messages: None, scan: u64::MAX, deadline: Duration::from_secs(1_000_000) },
+        limits: Limits { messages: None, scan: u64::MAX, deadline: Duration::from_secs(1_000_000), hold },
         orders: orders.clone(),
         checkpoint: None,
         planned: None,
@@ -108,17 +113,20 @@ fn setup(orders: &Orders) -> Setup {
 }
 
 impl Run {
-    pub(crate) fn new(count: u32, kinds: Kinds, orders: Orders) -> Self {
+    pub(crate) fn new(count: u32, kinds: Kinds, orders: Orders, hold: Option<Duration>) -> Self {
         let now = Duration::from_secs(1_800_000_000);
         let mut run = Self {
             broker: Broker::new(count, kinds),
-            engine: Engine::new(setup(&orders), now),
+            engine: Engine::new(setup(&orders, hold), now),
             now,
             widest: orders.pace.window,
             batch: orders.pace.batch.max(2 * orders.pace.per_second),
             orders,
             count,
             losses: 0,
+            hold,
+            held: BTreeMap::new(),
+            longest: Duration::ZERO,
         };
         run.tell(Event::Tick);
         run
@@ -134,6 +142,12 @@ impl Run {
             self.losses += 1;
         }
         self.broker.obey(commands);
+        let held = self.broker.held();
+        self.held.retain(|key, _| held.contains(key));
+        for key in held {
+            let since = *self.held.entry(key).or_insert(self.now);
+            self.longest = self.longest.max(self.now - since);
+        }
         let window = u64::from(self.widest);
         assert!(self.broker.most_flying <= window, "{} under way", self.broker.most_flying);
         let origin: BTreeSet<_> = self.broker.origin().into_iter().collect();
@@ -160,7 +174,7 @@ impl Run {
         self.tell(Event::Tick);
     }
 
-    fn take(&mut self, step: Step) {
+    pub(crate) fn take(&mut self, step: Step) {
         match step {
             Step::Deliver(most) => {
                 let events: Vec<_> = (0..most).filter_map(|_| self.broker.deliver()).collect();
@@ -217,7 +231,7 @@ impl Run {
         self.check_doubled(before);
         self.losses += 1;
         let checkpoint = self.broker.durable.clone();
-        self.engine = Engine::new(Setup { checkpoint, ..setup(&self.orders) }, self.now);
+        self.engine = Engine::new(Setup { checkpoint, ..setup(&self.orders, self.hold) }, self.now);
         self.tell(Event::Tick);
     }
 
@@ -268,7 +282,7 @@ fn cases() -> u32 {
 #[test]
 fn a_refused_message_is_tried_again_in_a_smaller_window() {
     let kinds = Kinds { unselected: 0, discarded: 2, over_limit: 0, unroutable: 0 };
-    let mut run = Run::new(6, kinds, orders(50, 6, 5));
+    let mut run = Run::new(6, kinds, orders(50, 6, 5), None);
     let opened = [Step::Answer, Step::Deliver(6), Step::Answer, Step::Keep, Step::Wait(100), Step::Answer];
     let published = [Step::Wait(100), Step::Answer, Step::Record, Step::Answer];
     for step in opened.into_iter().chain(published) {
@@ -288,9 +302,10 @@ proptest! {
         count in 0u32..120,
         kinds in kinds(),
         (per_second, batch, window) in (1u32..2_000, 1u32..40, 1u32..20),
+        hold in prop_oneof![Just(None), Just(Some(Duration::from_secs(60)))],
         steps in steps(),
     ) {
-        let mut run = Run::new(count, kinds, orders(per_second, batch, window));
+        let mut run = Run::new(count, kinds, orders(per_second, batch, window), hold);
         for step in steps {
             run.take(step);
             if run.broker.ended.is_some() {

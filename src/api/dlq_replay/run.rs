@@ -206,6 +206,8 @@ impl DlqReplaySpec {
             messages: limit.into_iter().chain(approved).min(),
             scan: numbers::positive(problems, "select.scanLimit", scan),
             deadline: deadline.to_std(),
+            // The broker's, which a look at it tells.
+            hold: None,
         }
     }
 }

@@ -114,8 +114,7 @@ impl<R: Journal> Driver<R> {
             self.report(false);
         };
         self.report(true);
-        self.opening.abandon();
-        if let Some(session) = self.session.take() {
+        for session in self.opening.abandon().into_iter().chain(self.session.take()) {
             session.close().await;
         }
         ended
@@ -174,7 +173,7 @@ impl<R: Journal> Driver<R> {
     }
 
     fn tell_of_session(&mut self, event: Event) {
-        if event == Event::Lost {
+        if matches!(event, Event::Lost | Event::Failed(_)) {
             self.lose();
         }
         self.tell([event]);
@@ -192,6 +191,7 @@ impl<R: Journal> Driver<R> {
             Signal::Blocked => self.tell([Event::Blocked]),
             Signal::Unblocked => self.tell([Event::Unblocked]),
             Signal::Lost => self.tell_of_session(Event::Lost),
+            Signal::Failed(why) => self.tell_of_session(Event::Failed(why)),
             Signal::Published(published) => {
                 let events: Vec<_> = published.into_iter().map(|one| self.published(one)).collect();
                 self.tell(events);

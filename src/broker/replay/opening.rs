@@ -55,9 +55,10 @@ impl Opening {
         self.closing = Some(session);
     }
 
-    /// Gives up.
-    pub(super) fn abandon(&mut self) {
+    /// Gives up, with the session that is still to be closed if there is one.
+    pub(super) fn abandon(&mut self) -> Option<Session> {
         self.under_way = None;
+        self.closing.take()
     }
 
     /// Waits until it is open.

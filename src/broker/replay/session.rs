@@ -24,6 +24,9 @@ use crate::replay::engine::Tag;
 /// How long closing a connection in order may take before it is dropped.
 const CLOSING: Duration = Duration::from_secs(5);
 
+const ACCESS_REFUSED: u16 = 403;
+const NOT_FOUND: u16 = 404;
+
 /// More than any window.
 const PARCELS: usize = 16_384;
 /// Each order to the reader comes after a window that was read.
@@ -35,6 +38,8 @@ pub(super) enum Signal {
     Blocked,
     Unblocked,
     Lost,
+    /// As `Lost`, and another connection would be refused in the same way.
+    Failed(String),
     Published(Vec<Published>),
 }
 
@@ -114,8 +119,8 @@ impl Session {
         });
         let signals = plan.lines.signals.clone();
         tasks.spawn(async move {
-            if publisher.run(to_publish, number, signals.clone()).await.is_err() {
-                let _ = signals.send((number, Signal::Lost)).await;
+            if let Err(error) = publisher.run(to_publish, number, signals.clone()).await {
+                let _ = signals.send((number, publisher_lost(&error))).await;
             }
         });
         tasks.spawn(listen(Arc::clone(reading), number, plan.clone(), false));
@@ -152,6 +157,17 @@ pub(super) async fn ask<T>(
     }
 }
 
+/// What the end of a publishing channel means: an exchange that is gone or a missing right is
+/// refused at every publish, everything else may be cured by another connection.
+fn publisher_lost(error: &lapin::Error) -> Signal {
+    match amqp::reply(error) {
+        Some((ACCESS_REFUSED | NOT_FOUND, reason)) => Signal::Failed(format!(
+            "the broker takes no publishes to the target ({reason}): repair that, and move the rest with a new replay"
+        )),
+        _ => Signal::Lost,
+    }
+}
+
 /// Passes on what happens to a connection. Only the publisher's blocks matter: an alarm
 /// stops no reading.
 async fn listen(connection: Arc<Connection>, session: u32, plan: Plan, publishes: bool) {
@@ -162,7 +178,7 @@ async fn listen(connection: Arc<Connection>, session: u32, plan: Plan, publishes
             Happened::ConnectionUnblocked if publishes => Signal::Unblocked,
             Happened::Error(error) => {
                 plan.largest.learn(&error);
-                Signal::Lost
+                if publishes { publisher_lost(&error) } else { Signal::Lost }
             }
             _ => continue,
         };

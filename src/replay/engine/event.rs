@@ -103,6 +103,9 @@ pub enum Event {
     /// A connection, a channel or the consumer is gone; the driver has closed the rest, so
     /// that everything unacknowledged is back in the origin queue.
     Lost,
+    /// As [`Event::Lost`], because the broker takes no publishes to the target, now or later,
+    /// with the reason in words.
+    Failed(String),
     /// Pace, guard or holds changed.
     Ordered(Orders),
     /// The worker is to stop: settle, and leave the rest to another.

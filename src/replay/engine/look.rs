@@ -13,6 +13,9 @@ use crate::replay::breaker::Look;
 const EACH: Duration = Duration::from_secs(1);
 /// How often it looks at most, however short the batches are.
 const AT_MOST_EACH: Duration = Duration::from_millis(20);
+/// How long nothing may be ready and nothing come until the queue counts as read. What is ready is
+/// no longer counted once it is on its way to us; and a quorum queue without a leader counts none.
+const SILENCE: Duration = Duration::from_secs(10);
 
 /// What is known from looks, and what is asked.
 #[derive(Debug, Default)]
@@ -22,8 +25,8 @@ pub(super) struct Looks {
     last: Option<Duration>,
     /// Whether this pass had one.
     seen: bool,
-    /// How much was read when a look found nothing ready.
-    empty_at: Option<u64>,
+    /// When a look found nothing ready, and how much was read by then.
+    empty_at: Option<(Duration, u64)>,
     /// Why the target should get nothing now, in words.
     pub(super) obstacle: Option<String>,
 }
@@ -81,11 +84,11 @@ impl Engine {
         match self.phase {
             Phase::Moving => {
                 self.looks.obstacle = target.and_then(|target| self.target_obstacle(target));
-                self.notice_the_end(ready);
+                self.notice_the_end(ready, now);
                 self.breaker.note(look);
                 self.judge_returns(now);
             }
-            Phase::Settling(..) => self.notice_the_end(ready),
+            Phase::Settling(..) => self.notice_the_end(ready, now),
             Phase::Resting => self.judge_trial(look, now),
             _ => {}
         }
@@ -101,14 +104,19 @@ impl Engine {
     }
 
     /// Reading ends early where the queue is shorter than the fence said: somebody else took
-    /// messages, or they expired. Two looks with nothing read between them tell.
-    fn notice_the_end(&mut self, ready: u64) {
+    /// messages, or they expired. Looks with nothing read between them tell, after a while.
+    fn notice_the_end(&mut self, ready: u64, now: Duration) {
         if ready > 0 || self.pass.reading != Reading::On {
             self.looks.empty_at = None;
-        } else if self.looks.empty_at == Some(self.pass.taken) {
-            self.stop_reading();
-        } else {
-            self.looks.empty_at = Some(self.pass.taken);
+            return;
+        }
+        match self.looks.empty_at {
+            Some((since, taken)) if taken == self.pass.taken => {
+                if since + SILENCE <= now {
+                    self.stop_reading();
+                }
+            }
+            _ => self.looks.empty_at = Some((now, self.pass.taken)),
         }
     }
 

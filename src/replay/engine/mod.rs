@@ -61,6 +61,8 @@ pub struct Engine {
     back: u64,
     phase: Phase,
     stop: bool,
+    /// Whether the next pass goes on with the one before, as nothing but time ended that.
+    renews: bool,
     pass: Pass,
     ledger: Ledger,
     flow: Flow,
@@ -93,6 +95,7 @@ impl Engine {
             back: 0,
             phase: Phase::Closed { opening: false },
             stop: false,
+            renews: false,
             pass: Pass::default(),
             ledger: Ledger::default(),
             flow: Flow::default(),
@@ -203,6 +206,7 @@ impl Engine {
             Event::Blocked => self.flow.blocked = true,
             Event::Unblocked => self.unblocked(now),
             Event::Lost => self.lost(now),
+            Event::Failed(why) => self.failed(why, now),
             Event::Ordered(orders) => self.ordered(orders, now),
             Event::Stop => self.stop = true,
             Event::Tick => {}

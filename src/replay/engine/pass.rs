@@ -104,7 +104,9 @@ impl Engine {
         self.flow.begin_pass();
         self.looks.begin_pass();
         self.breaker.begin_pass(moved, now);
-        self.rate.restart(now);
+        if !std::mem::take(&mut self.renews) {
+            self.rate.restart(now);
+        }
         self.phase = Phase::Moving;
         if self.pass.limit > 0 {
             self.pass.reading = Reading::On;

@@ -69,7 +69,20 @@ impl Engine {
             return Some(Next::End(Outcome::DeadlineExceeded));
         }
         self.wake_at(deadline);
-        self.orders.hold.is_some().then_some(Next::Rest)
+        (self.orders.hold.is_some() || self.must_renew(now)).then_some(Next::Rest)
+    }
+
+    /// Whether a pass has lasted so long that all must be returned and read again, before the
+    /// broker takes it back with the channel. Half of the time is left for settling.
+    fn must_renew(&mut self, now: Duration) -> bool {
+        let Some(longest) = self.limits.hold.filter(|_| self.phase == Phase::Moving) else { return false };
+        let due = self.pass.began + longest / 2;
+        if due > now {
+            self.wake_at(due);
+            return false;
+        }
+        self.renews = true;
+        true
     }
 
     pub(super) fn rest_or_open(&mut self, now: Duration) {
@@ -169,6 +182,14 @@ impl Engine {
                 next => self.end(next),
             },
             _ => {}
+        }
+    }
+
+    /// What was lost would be lost again and again.
+    pub(super) fn failed(&mut self, why: String, now: Duration) {
+        self.lost(now);
+        if matches!(self.phase, Phase::Closed { .. } | Phase::Resting) {
+            self.end(Next::End(Outcome::Failed(why)));
         }
     }
 

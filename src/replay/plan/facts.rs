@@ -3,6 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+/// How long a consumer may hold a message where nobody set anything.
+const DEFAULT_CONSUMER_TIMEOUT: Duration = Duration::from_secs(30 * 60);
+
 /// How a queue works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -128,5 +131,14 @@ impl Facts {
     #[must_use]
     pub fn takes_timeout(&self) -> bool {
         self.own_timeout && self.origin_queue.as_ref().is_some_and(|queue| queue.kind == Kind::Quorum)
+    }
+
+    /// For how long the broker lets a message of the origin queue be held, as far as can be seen;
+    /// nothing where the consumer says so itself. A limit in the broker's own configuration shows
+    /// nowhere: where it is shorter, the consumer is cut off, and the run begins to read anew.
+    #[must_use]
+    pub fn hold(&self) -> Option<Duration> {
+        let set = self.origin_queue.as_ref().and_then(|queue| queue.consumer_timeout);
+        (!self.takes_timeout()).then(|| set.unwrap_or(DEFAULT_CONSUMER_TIMEOUT))
     }
 }

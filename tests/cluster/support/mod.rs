@@ -1,5 +1,6 @@
 //! What every test stands on.
 
+pub(crate) mod amqp;
 pub(crate) mod application;
 #[path = "../../support/authority.rs"]
 pub(crate) mod authority;
@@ -10,9 +11,11 @@ pub(crate) mod proxy;
 pub(crate) mod replays;
 pub(crate) mod tcp;
 pub(crate) mod tls;
+pub(crate) mod worker;
 pub(crate) mod world;
 
 use std::future::Future;
+use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
 /// How long anything may take before a test gives up on it.
@@ -29,6 +32,22 @@ pub(crate) fn variable(name: &str) -> String {
              `eval \"$(hack/dev env)\"`"
         )
     })
+}
+
+/// Whether the long series run as well; says of each that it is left out.
+pub(crate) fn full(what: &str) -> bool {
+    let full = std::env::var("REDRIVE_TEST_FULL").is_ok_and(|value| value == "1");
+    if !full {
+        eprintln!("left out without REDRIVE_TEST_FULL=1: {what}");
+    }
+    full
+}
+
+/// A number below this one that nobody foresees.
+pub(crate) fn below(end: usize) -> usize {
+    // Each RandomState has keys of its own, which is all the chance that this needs.
+    let draw = RandomState::new().hash_one(0) % u64::try_from(end).unwrap();
+    usize::try_from(draw).unwrap()
 }
 
 /// Looks until there is an answer; fails with the last reason why not.

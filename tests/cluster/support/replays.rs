@@ -6,6 +6,7 @@ use redrive::api::DlqReplay;
 use redrive::controller::{ReplaySettings, RunnerKind};
 use serde_json::{Value, json};
 
+use super::broker::Broker;
 use super::eventually;
 use super::world::{World, merge};
 
@@ -18,7 +19,17 @@ pub(crate) const SOURCE: &str = "orders.queue";
 impl World {
     /// A world whose operator runs replays by itself, and believes approvals.
     pub(crate) async fn for_replays(purpose: &str) -> Self {
-        let mut world = Self::new(purpose).await;
+        Self::for_replays_on("43", purpose).await
+    }
+
+    /// Such a world on a version of the broker.
+    pub(crate) async fn for_replays_on(version: &str, purpose: &str) -> Self {
+        Self::for_replays_at(Broker::of(version), purpose).await
+    }
+
+    /// Such a world on this broker.
+    pub(crate) async fn for_replays_at(broker: Broker, purpose: &str) -> Self {
+        let mut world = Self::at(broker, purpose).await;
         world.settings.replays = ReplaySettings {
             runner: RunnerKind::InProcess,
             namespace: Some(world.namespace.clone()),

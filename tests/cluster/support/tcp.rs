@@ -1,4 +1,5 @@
-//! A tunnel to the API server that can be closed, as if the server were gone.
+//! A tunnel to a server that can be closed, as if the server were gone; or to several in turn, as a
+//! Service leads to those of its pods that live.
 
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -19,16 +20,17 @@ impl Drop for Tunnel {
 }
 
 impl Tunnel {
-    pub(crate) async fn start(host: &str, port: u16) -> Self {
+    /// Leads to these servers, each `host:port`.
+    pub(crate) async fn start(mut servers: Vec<String>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let (open, state) = watch::channel(true);
         let (refuse, refused) = watch::channel(0);
-        let target = format!("{host}:{port}");
         let accepting = tokio::spawn(async move {
             while let Ok((near, _)) = listener.accept().await {
                 if *state.borrow() {
-                    tokio::spawn(carry(near, target.clone(), state.clone()));
+                    servers.rotate_left(1);
+                    tokio::spawn(carry(near, servers.clone(), state.clone()));
                 } else {
                     refuse.send_modify(|count| *count += 1);
                 }
@@ -52,10 +54,20 @@ impl Tunnel {
     }
 }
 
-async fn carry(mut near: TcpStream, target: String, mut open: watch::Receiver<bool>) {
-    let Ok(mut far) = TcpStream::connect(target).await else { return };
+async fn carry(mut near: TcpStream, servers: Vec<String>, mut open: watch::Receiver<bool>) {
+    let Some(mut far) = connect(servers).await else { return };
     tokio::select! {
         _ = tokio::io::copy_bidirectional(&mut near, &mut far) => {}
         _ = open.wait_for(|open| !open) => {}
     }
+}
+
+/// The first that takes a connection.
+async fn connect(servers: Vec<String>) -> Option<TcpStream> {
+    for server in servers {
+        if let Ok(stream) = TcpStream::connect(server).await {
+            return Some(stream);
+        }
+    }
+    None
 }

@@ -21,7 +21,7 @@ pub(crate) fn full(what: &'static str) -> bool {
 }
 
 /// Runs `hack/dev` for a development cluster of this name and returns what it prints.
-pub(crate) fn development(name: &str, arguments: &[&str]) -> String {
+fn development(name: &str, arguments: &[&str]) -> String {
     let output = Command::new(variable("REDRIVE_DEV"))
         .args(arguments)
         .env("REDRIVE_DEV_NAME", name)

@@ -8,6 +8,8 @@ mod consumer;
 mod control;
 mod operator;
 mod publisher;
+#[path = "../../support/trio.rs"]
+mod trio;
 mod turn;
 
 use std::collections::BTreeMap;
@@ -27,11 +29,12 @@ use tokio::sync::Mutex;
 pub(crate) use audit::Audit;
 pub(crate) use broker::{Broker, variable};
 
-pub(crate) use client::{Python, development, full};
+pub(crate) use client::{Python, full};
 pub(crate) use consumer::{Act, Consumer, Seen, own_headers};
 pub(crate) use control::{Control, Lateness};
 pub(crate) use operator::Operator;
 pub(crate) use publisher::{Publisher, body_of, id, ids};
+pub(crate) use trio::Trio;
 pub(crate) use turn::Turn;
 
 /// How long anything may take that is not a delay under test.

@@ -62,7 +62,10 @@ fn a_replay_that_names_nothing_has_the_documented_defaults() {
         max_unroutable: 1,
     };
     assert_eq!(run.guard, guard);
-    assert_eq!(run.limits, replay::Limits { messages: None, scan: 1_000_000, deadline: seconds(3_600) });
+    assert_eq!(
+        run.limits,
+        replay::Limits { messages: None, scan: 1_000_000, deadline: seconds(3_600), hold: None }
+    );
     let rewriting = replay::Rewriting {
         request: "shop/orders-1".to_owned(),
         run: "uid-1".to_owned(),

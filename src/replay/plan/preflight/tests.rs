@@ -108,7 +108,7 @@ fn each_trap_of_the_origin_queue_is_found() {
         (with_origin(|queue| queue.message_ttl = Some(5)), Info, "OriginExpires"),
         (with_origin(|queue| queue.consumers = Some(1)), Warning, "OriginHasConsumers"),
         (with_origin(|queue| queue.ready = Some(0)), Info, "OriginEmpty"),
-        (Facts { own_timeout: false, ..facts() }, Warning, "ConsumerTimeout"),
+        (Facts { own_timeout: false, ..facts() }, Info, "ConsumerTimeout"),
     ];
     for (facts, severity, check) in cases {
         assert_eq!(found(&facts), [(severity, check)]);
@@ -133,10 +133,10 @@ fn the_deadline_is_compared_with_the_consumers_timeout() {
         ..with_origin(|queue| queue.consumer_timeout = Some(Duration::from_secs(timeout)))
     };
     assert_eq!(found(&old(3_601)), []);
-    assert_eq!(found(&old(3_600)), [(Severity::Warning, "ConsumerTimeout")]);
+    assert_eq!(found(&old(3_600)), [(Severity::Info, "ConsumerTimeout")]);
     // A classic queue takes no timeout from its consumer, whatever the broker.
     let classic = |queue: &mut QueueFacts| (queue.kind, queue.delivery_limit) = (Kind::Classic, None);
-    assert_eq!(found(&with_origin(classic)), [(Severity::Warning, "ConsumerTimeout")]);
+    assert_eq!(found(&with_origin(classic)), [(Severity::Info, "ConsumerTimeout")]);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The reading connection: the lock, consumers under manual acknowledgement, counts.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use futures::{FutureExt, StreamExt};
 use lapin::message::Delivery;
@@ -16,6 +17,10 @@ use super::LINGER;
 use super::judging::Case;
 use crate::replay::engine::Tag;
 use crate::replay::run::Fence;
+
+/// How long a quorum queue may take to carry out single acknowledgements. Its channel answers
+/// before that is so, and keeps what is above its limit of commands until then.
+const CARRIED_OUT: Duration = Duration::from_millis(20);
 
 /// Deliveries that go to the judge at once.
 const AT_ONCE: usize = 128;
@@ -46,6 +51,8 @@ struct Open {
     channel: Channel,
     /// Whether something was acknowledged since the last flush.
     acked: bool,
+    /// Whether messages were acknowledged one by one since then.
+    singly: bool,
 }
 
 impl Channels {
@@ -63,13 +70,14 @@ impl Channels {
     }
 
     fn push(&self, channel: Channel) {
-        self.lock().push(Open { channel, acked: false });
+        self.lock().push(Open { channel, acked: false, singly: false });
     }
 
     /// Queues an acknowledgement. Whether it arrived is known after [`Channels::flush`].
     pub(super) fn ack(&self, number: u16, delivery: u64, multiple: bool) {
         if let Some(open) = self.lock().get_mut(usize::from(number)) {
             open.acked = true;
+            open.singly |= !multiple;
             let _ = open.channel.basic_ack(delivery, BasicAckOptions { multiple }).now_or_never();
         }
     }
@@ -77,15 +85,23 @@ impl Channels {
     /// Waits until the broker has handled what was acknowledged before: a channel answers in
     /// order.
     pub(super) async fn flush(&self) -> lapin::Result<()> {
-        let acked: Vec<Channel> = {
+        let acked: Vec<(Channel, bool)> = {
             let mut open = self.lock();
-            let acked = open
-                .iter_mut()
-                .filter_map(|open| std::mem::take(&mut open.acked).then(|| open.channel.clone()));
+            let acked = open.iter_mut().filter_map(|open| {
+                let singly = std::mem::take(&mut open.singly);
+                std::mem::take(&mut open.acked).then(|| (open.channel.clone(), singly))
+            });
             acked.collect()
         };
-        for channel in acked {
+        let singly = acked.iter().any(|(_, singly)| *singly);
+        for (channel, _) in &acked {
             channel.channel_flow(ChannelFlowOptions { active: true }).await?;
+        }
+        if singly {
+            sleep(CARRIED_OUT).await;
+            for (channel, _) in acked.iter().filter(|(_, singly)| *singly) {
+                channel.channel_flow(ChannelFlowOptions { active: true }).await?;
+            }
         }
         Ok(())
     }

@@ -4,6 +4,10 @@ use std::collections::VecDeque;
 
 use super::event::{Command, Tag};
 
+/// Single acknowledgements that go at once. A quorum queue's channel passes on 32 commands and
+/// keeps what comes above until some of them are carried out; what it keeps is lost with it.
+const SINGLES: usize = 16;
+
 /// Where a message is on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
@@ -114,12 +118,14 @@ impl Ledger {
 
     /// Acknowledgements for what is recorded: one for a whole prefix, one each for what
     /// stands behind a held message or a refused one, which may have to wait for the place
-    /// that these take up. What stands behind one that is still under way waits for it.
+    /// that these take up. What stands behind one that is still under way waits for it, and
+    /// only a few go one by one at once.
     pub(super) fn acks(&mut self, commands: &mut Vec<Command>) -> Acked {
         let mut acked = Acked::default();
+        let mut singles = SINGLES;
         for (index, channel) in (0u16..).zip(&mut self.channels) {
             let count = acked.total();
-            channel.acks(index, &mut acked, commands);
+            channel.acks(index, &mut singles, &mut acked, commands);
             self.unacked -= acked.total() - count;
             channel.unacked -= acked.total() - count;
         }
@@ -136,7 +142,7 @@ impl Ledger {
 }
 
 impl Channel {
-    fn acks(&mut self, index: u16, acked: &mut Acked, commands: &mut Vec<Command>) {
+    fn acks(&mut self, index: u16, singles: &mut usize, acked: &mut Acked, commands: &mut Vec<Command>) {
         if self.recorded.is_empty() {
             return;
         }
@@ -160,7 +166,9 @@ impl Channel {
         self.recorded.retain(|number| *number >= first);
         let front = self.slots.front().map(|slot| slot.state);
         if matches!(front, Some(State::Held | State::Waiting)) {
-            for number in std::mem::take(&mut self.recorded) {
+            let now = self.recorded.len().min(*singles);
+            *singles -= now;
+            for number in self.recorded.drain(..now) {
                 let slot = usize::try_from(number - first).ok().and_then(|at| self.slots.get_mut(at));
                 if let Some(slot) = slot {
                     count(*slot, acked);

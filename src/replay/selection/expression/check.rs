@@ -42,7 +42,7 @@ const FUNCTIONS: [&str; 12] = [
 ];
 
 /// How often an expression may name the body, since most uses copy it.
-const MAX_BODIES: usize = 8;
+const MAX_BODIES: u64 = 8;
 
 /// A place in the text, both from 1 on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,11 +66,19 @@ pub(super) struct Uses {
     pub(super) properties: bool,
     pub(super) body: bool,
     pub(super) loops: bool,
+    /// Its parts: what is evaluated once, or once for each turn of a loop.
+    pub(super) parts: u64,
+    /// How often headers or properties are named inside a loop.
+    pub(super) inside: u64,
+    /// How often they are named elsewhere, or a loop's own variable is.
+    pub(super) outside: u64,
+    /// How often the body is named.
+    pub(super) bodies: u64,
 }
 
 /// Checks a program, and says what it reads.
 pub(super) fn check(program: &Program, env: &Env, allow_body: bool) -> Result<Uses, Found> {
-    let mut check = Check { program, env, allow_body, uses: Uses::default(), bodies: 0, bound: Vec::new() };
+    let mut check = Check { program, env, allow_body, uses: Uses::default(), bound: Vec::new() };
     let root = program.expression();
     if let Some(what) = other_than_truth(&root.expr) {
         let message = format!("the expression gives {what}: compare it, so that it is true or false");
@@ -85,13 +93,13 @@ struct Check<'a> {
     env: &'a Env,
     allow_body: bool,
     uses: Uses,
-    bodies: usize,
     /// The names of the loop that is being walked.
     bound: Vec<&'a str>,
 }
 
 impl<'a> Check<'a> {
     fn walk(&mut self, node: &'a IdedExpr, in_loop: bool) -> Result<(), Found> {
+        self.uses.parts += 1;
         match &node.expr {
             Expr::Unspecified | Expr::Literal(_) => Ok(()),
             Expr::Ident(name) => self.variable(node, name, in_loop),
@@ -115,8 +123,13 @@ impl<'a> Check<'a> {
     fn variable(&mut self, node: &IdedExpr, name: &str, in_loop: bool) -> Result<(), Found> {
         // The accumulator that a macro makes has a name that nobody can write.
         if name.starts_with('@') || self.bound.contains(&name) {
+            self.uses.outside += 1;
             return Ok(());
         }
+        // What a loop goes over is named once, whatever follows.
+        let is_repeated = !self.bound.is_empty();
+        self.uses.inside += u64::from(is_repeated);
+        self.uses.outside += u64::from(!is_repeated);
         match name {
             "headers" => self.uses.headers = true,
             "properties" => self.uses.properties = true,
@@ -131,12 +144,12 @@ impl<'a> Check<'a> {
 
     fn body(&mut self, node: &IdedExpr, in_loop: bool) -> Result<(), Found> {
         self.uses.body = true;
-        self.bodies += 1;
+        self.uses.bodies += 1;
         let message = if !self.allow_body {
             "the pipeline does not let expressions read bodies: set replayPolicy.allowBody in the RetryPipeline, or compare headers and properties"
         } else if in_loop {
             "body may not be read inside all, exists, exists_one, map or filter: compare it outside"
-        } else if self.bodies > MAX_BODIES {
+        } else if self.uses.bodies > MAX_BODIES {
             "body is read more than 8 times: read it less often"
         } else {
             return Ok(());

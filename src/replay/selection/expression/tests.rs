@@ -164,14 +164,48 @@ fn the_deepest_expressions_that_fit_can_be_evaluated() {
     }
 }
 
+/// As large as headers get in a frame: many values, and one long text.
+fn full_of_headers() -> Message {
+    let tags = Value::Array(vec![Value::I32(1); 10_000]);
+    let headers =
+        Table::from([("tags".to_owned(), tags), ("text".to_owned(), Value::Text(vec![b'a'; 60_000]))]);
+    let properties = Properties { headers: Some(headers), ..Properties::default() };
+    Message { properties, ..Message::default() }
+}
+
 #[test]
-fn a_loop_over_too_much_fails_instead_of_taking_long() {
-    let many = Table::from([("tags".to_owned(), Value::Array(vec![Value::I32(1); 20_000]))]);
-    let properties = Properties { headers: Some(many), ..Properties::default() };
-    let message = Message { properties, ..Message::default() };
-    let asks = |source: &str| Expression::new(source, false).unwrap().holds(&message);
-    assert_eq!(asks("headers.tags.exists(tag, tag == 2)"), None);
-    assert_eq!(asks("size(headers.tags) == 20000"), Some(true));
+fn a_loop_that_looks_at_each_value_once_is_no_great_work() {
+    let asks = |source: &str| Expression::new(source, false).unwrap().holds(&full_of_headers());
+    assert_eq!(asks("headers.tags.exists(tag, tag == 2)"), Some(false));
+    assert_eq!(asks("headers.tags.all(tag, tag == 1) && headers.text.endsWith(\"a\")"), Some(true));
+    assert_eq!(asks("size(headers.tags) == 10000 && headers.text.contains(\"b\")"), Some(false));
+}
+
+/// Each of these would take many minutes on this one message.
+#[test]
+fn what_could_be_too_much_work_fails_instead_of_taking_long() {
+    let compared = vec!["headers.tags == headers.tags"; 30].join(" && ");
+    let searched = vec!["headers.text.contains(\"b\")"; 30].join(" || ");
+    for source in [
+        format!("headers.tags.all(tag, {compared})"),
+        format!("headers.tags.exists(tag, {searched})"),
+        "headers.tags.all(tag, tag in headers.tags)".to_owned(),
+        // No list of ten thousand texts of 60 kB, either.
+        "size(headers.tags.map(tag, headers.text + \"b\")) == 1".to_owned(),
+    ] {
+        let expression = Expression::new(&source, false).unwrap();
+        assert_eq!(expression.holds(&full_of_headers()), None, "{source}");
+    }
+}
+
+#[test]
+fn bodies_of_the_largest_messages_can_be_asked_about_but_not_copied_without_end() {
+    let message = Message { body: vec![b'a'; 16 << 20], ..Message::default() };
+    let asks = |source: &str| Expression::new(source, true).unwrap().holds(&message);
+    assert_eq!(asks("size(body) > 65536"), Some(true));
+    assert_eq!(asks("string(body).contains(\"b\")"), Some(false));
+    let copied = format!("size({}body{}) == 1", "bytes(string(".repeat(40), "))".repeat(40));
+    assert_eq!(asks(&copied), None);
 }
 
 #[test]

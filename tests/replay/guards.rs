@@ -7,9 +7,7 @@ use redrive::replay::outcome::{Activity, Outcome};
 use redrive::replay::run::Canary;
 use redrive::topology::model::QueueType;
 
-use crate::lab::{
-    DLQ, Start, WORK, empty, failing_consumer, fill, nothing_held, on_both, queues, rabbitmqctl,
-};
+use crate::lab::{DLQ, Setting, Start, WORK, empty, failing_consumer, fill, nothing_held, on_both, queues};
 use crate::support::{Version, Vhost, eventually, in_vhost, throughout};
 
 /// A work queue whose rejected messages come back to the dead-letter queue.
@@ -154,7 +152,9 @@ async fn a_memory_alarm_pauses_it_and_counts_as_no_failure() {
         fill(&vhost, DLQ, 2_000).await;
         let mut worker = Start::all(100).paced(200, 50).go(&vhost);
         worker.shows("messages moved", |report| report.counts.replayed >= 50).await;
-        rabbitmqctl(Version::V43, &["set_vm_memory_high_watermark", "absolute", "1MB"]).await;
+        // Goes back whatever happens: until then no test on this broker can publish.
+        let mark = "set_vm_memory_high_watermark";
+        let alarm = Setting::by(Version::V43, &[mark, "absolute", "1MB"], &[mark, "0.6"]);
         worker
             .shows(
                 "a pause",
@@ -163,7 +163,7 @@ async fn a_memory_alarm_pauses_it_and_counts_as_no_failure() {
             .await;
         let before = vhost.ready(WORK).await;
         throughout(1.0, "nothing moves", async || vhost.ready(WORK).await <= before + 100).await;
-        rabbitmqctl(Version::V43, &["set_vm_memory_high_watermark", "0.6"]).await;
+        drop(alarm);
         worker.orders.send_modify(|orders| orders.pace.per_second = 100_000);
         let (outcome, counts) = worker.finishes().await;
         assert_eq!(outcome, Outcome::Completed);

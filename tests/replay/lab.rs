@@ -314,12 +314,7 @@ fn series(version: Version) -> &'static str {
 }
 
 /// Runs `rabbitmqctl` on the development cluster's broker.
-pub(crate) async fn rabbitmqctl(version: Version, arguments: &'static [&'static str]) {
-    tokio::task::spawn_blocking(move || rabbitmqctl_now(version, arguments)).await.unwrap();
-}
-
-/// As [`rabbitmqctl`], where nothing can wait for it.
-pub(crate) fn rabbitmqctl_now(version: Version, arguments: &[&str]) {
+fn rabbitmqctl(version: Version, arguments: &[&str]) {
     let dev = std::env::var("REDRIVE_DEV").expect("REDRIVE_DEV: eval \"$(hack/dev env)\"");
     let output = Command::new(dev).args(["broker", "ctl", series(version)]).args(arguments).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -328,20 +323,29 @@ pub(crate) fn rabbitmqctl_now(version: Version, arguments: &[&str]) {
 /// A setting of a running broker, which goes back with this.
 pub(crate) struct Setting {
     version: Version,
-    back: String,
+    back: Vec<String>,
 }
 
 impl Setting {
     /// Both are Erlang.
     pub(crate) fn change(version: Version, to: &str, back: &str) -> Self {
-        rabbitmqctl_now(version, &["eval", to]);
-        Self { version, back: back.to_owned() }
+        Self::by(version, &["eval", to], &["eval", back])
+    }
+
+    /// Both are what `rabbitmqctl` is called with.
+    pub(crate) fn by(version: Version, to: &[&str], back: &[&str]) -> Self {
+        let back = back.iter().map(|&part| part.to_owned()).collect();
+        // Goes back even where the change fails half-way.
+        let setting = Self { version, back };
+        rabbitmqctl(version, to);
+        setting
     }
 }
 
 impl Drop for Setting {
     fn drop(&mut self) {
-        rabbitmqctl_now(self.version, &["eval", &self.back]);
+        let back: Vec<&str> = self.back.iter().map(String::as_str).collect();
+        rabbitmqctl(self.version, &back);
     }
 }
 

@@ -13,10 +13,11 @@ use super::super::retry_pipeline::is_about_to_delete;
 use super::super::retry_pipeline::update_status::record_inventory;
 use super::active::{Active, Scope};
 use super::apply::{PLANS, Writer};
+use super::gathering::{DELETIONS, gather};
 use super::identity::{KnownBroker, changed_broker};
 use super::job::{Cause, Job, Task};
 use super::work::{Rest, Start, Work};
-use super::{BATCH, DELETIONS, Lane, gather};
+use super::{BATCH, Lane};
 
 /// More turns than any pipeline needs: build, switch over, remove.
 const MAX_TURNS: usize = 5;
@@ -101,7 +102,7 @@ impl Lane {
             scope.turns = turns;
             let mut rests = self.prepare(active, scope, broker).await?;
             while !rests.is_empty() {
-                let late = late_comers(active, &rests, jobs).await;
+                let late = self.late_comers(active, &rests, jobs).await;
                 if !self.join(active, &mut scope, broker, late, started) {
                     break;
                 }
@@ -121,6 +122,24 @@ impl Lane {
         self.clear_policies(active, policies).await;
         tracing::debug!(elapsed = ?started.elapsed(), vhost = self.key.vhost, "round done");
         Ok(())
+    }
+
+    /// Who else is there to write with these. Removals are quick and come together, one after the
+    /// other as their status is written: a look for each few would take longer than to wait.
+    async fn late_comers(
+        &self,
+        active: &[Active],
+        rests: &[Rest],
+        jobs: &mut mpsc::Receiver<Job>,
+    ) -> Vec<Job> {
+        let removes = |rest: &Rest| matches!(active[rest.index].task, Task::Remove(_));
+        if !rests.iter().all(removes) {
+            return drain(jobs);
+        }
+        match tokio::time::timeout(DELETIONS, jobs.recv()).await {
+            Ok(Some(first)) => gather(first, jobs, &self.shared.arrivals).await,
+            Ok(None) | Err(_) => Vec::new(),
+        }
     }
 
     /// What waits now, or comes within a moment; within the time of a round, whoever is
@@ -264,19 +283,6 @@ fn settle(active: &mut [Active], rest: Rest, result: Result<(), Cause>) {
 /// How many of a batch may write in one round.
 fn part_of(batch: usize) -> usize {
     batch.div_ceil((batch / FEWEST_TURNS).clamp(1, PARTS))
-}
-
-/// Who else is there to write with these. Removals are quick and come together, one after the
-/// other as their status is written: a look for each few would take longer than to wait.
-async fn late_comers(active: &[Active], rests: &[Rest], jobs: &mut mpsc::Receiver<Job>) -> Vec<Job> {
-    let removes = |rest: &Rest| matches!(active[rest.index].task, Task::Remove(_));
-    if !rests.iter().all(removes) {
-        return drain(jobs);
-    }
-    match tokio::time::timeout(DELETIONS, jobs.recv()).await {
-        Ok(Some(first)) => gather(first, jobs).await,
-        Ok(None) | Err(_) => Vec::new(),
-    }
 }
 
 /// What waits now.

@@ -13,6 +13,7 @@ mod apply;
 mod batch;
 mod compare;
 mod findings;
+mod gathering;
 mod identity;
 mod job;
 mod poll;
@@ -37,6 +38,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use self::gathering::{Arrivals, gather};
 use super::claims::Claims;
 use super::secrets::Secrets;
 use super::{Guarded, backoff};
@@ -44,18 +46,6 @@ use crate::broker::{AddressGuard, BrokerError, Endpoint, Management};
 
 /// How many pipelines one batch takes at the most.
 const BATCH: usize = 2_048;
-
-/// How long a lane waits for company once a pipeline has come, and once it has some.
-/// Whoever comes a little later still joins, as `batch` says.
-const ALONE: Duration = Duration::from_millis(25);
-const IN_COMPANY: Duration = Duration::from_millis(40);
-
-/// Deletions come one by one and are worth more company: each of their steps looks at the
-/// whole vhost, and policies that go while others' queues stand cost the most.
-const DELETIONS: Duration = Duration::from_millis(100);
-
-/// How long it waits in all.
-const GATHERING: Duration = Duration::from_secs(5);
 
 /// What every lane is told.
 #[derive(Clone, Debug)]
@@ -95,6 +85,7 @@ struct Shared {
     busy: Mutex<HashSet<String>>,
     /// One client per credentials, however many vhosts.
     clients: Mutex<HashMap<String, Management>>,
+    arrivals: Arrivals,
 }
 
 /// All lanes.
@@ -124,6 +115,7 @@ impl Lanes {
             members: Mutex::default(),
             busy: Mutex::default(),
             clients: Mutex::default(),
+            arrivals: Arrivals::default(),
         };
         Self { shared: Arc::new(shared), open: Mutex::default(), running: Mutex::default() }
     }
@@ -135,6 +127,7 @@ impl Lanes {
         let member = (task.reference(), key.clone());
         lock(&self.shared.members).insert(uid, member);
         let (reply, answer) = oneshot::channel();
+        self.shared.arrivals.note(&task);
         let mut job = Job { task, reply };
         // A lane that has just ended is opened again.
         for _ in 0..3 {
@@ -262,7 +255,7 @@ impl Lane {
             tokio::select! {
                 job = jobs.recv() => {
                     let Some(job) = job else { break };
-                    let batch = gather(job, &mut jobs).await;
+                    let batch = gather(job, &mut jobs, &self.shared.arrivals).await;
                     self.batch(batch, &mut jobs).await;
                 }
                 () = tokio::time::sleep_until(next_poll) => {
@@ -283,23 +276,4 @@ impl Lane {
         // Whoever still waits learns that the lane is gone.
         self.shared.close(&self.key);
     }
-}
-
-/// Takes what waits, and what follows at once.
-async fn gather(first: Job, jobs: &mut mpsc::Receiver<Job>) -> Vec<Job> {
-    let began = tokio::time::Instant::now();
-    let mut batch = vec![first];
-    while batch.len() < BATCH {
-        let pause = match batch[0].task {
-            Task::Remove(_) => DELETIONS,
-            Task::Maintain(_) if batch.len() > 1 => IN_COMPANY,
-            Task::Maintain(_) => ALONE,
-        };
-        let until = (tokio::time::Instant::now() + pause).min(began + GATHERING);
-        match tokio::time::timeout_at(until, jobs.recv()).await {
-            Ok(Some(job)) => batch.push(job),
-            Ok(None) | Err(_) => break,
-        }
-    }
-    batch
 }

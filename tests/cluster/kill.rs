@@ -19,6 +19,9 @@ use crate::support::world::{World, describe, inventory, is_ready};
 /// the time goes by in waiting.
 const SIDE_BY_SIDE: usize = 8;
 
+/// Longer than the proof that a queue is empty takes, with a look before and after it.
+const AT_REST: Duration = Duration::from_secs(25);
+
 /// How many points of each series are tried where there is little time.
 const FEW: usize = 4;
 
@@ -162,7 +165,22 @@ impl Stage {
             // The last status is followed by its event.
             tokio::time::sleep(Duration::from_millis(1_500)).await;
         }
-        (self.world.proxy.writes().len(), self.contents().await)
+        (self.world.proxy.writes().len(), self.at_rest().await)
+    }
+
+    /// What is on the broker once nothing more goes: what an edit leaves behind stands until it is
+    /// proven empty.
+    async fn at_rest(&self) -> Contents {
+        let mut last = self.contents().await;
+        let mut since = Instant::now();
+        while since.elapsed() < AT_REST {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            let now = self.contents().await;
+            if now != last {
+                (last, since) = (now, Instant::now());
+            }
+        }
+        last
     }
 
     /// The change with a kill after so many writes; says whether it came to that.

@@ -2,8 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use futures::StreamExt;
-use lapin::options::{BasicConsumeOptions, BasicPublishOptions};
+use lapin::options::BasicPublishOptions;
 use lapin::types::{AMQPValue, DecimalValue, FieldArray, FieldTable};
 use lapin::{BasicProperties, Channel, Confirmation};
 use redrive::broker::replay::convert;
@@ -13,7 +12,7 @@ use redrive::replay::rewrite::Wire;
 use redrive::replay::run::{OnFailure, Rewriting, Target};
 use redrive::replay::selection::{Criteria, Selection};
 
-use crate::lab::{Start, WORK, Worker};
+use crate::lab::{Start, WORK, Worker, deliveries};
 use crate::support::Vhost;
 
 /// A replay as its resource describes it.
@@ -80,13 +79,7 @@ pub(crate) async fn put(channel: &Channel, queue: &str, properties: BasicPropert
 
 /// Takes everything out of a queue, in its order.
 pub(crate) async fn take_all(vhost: &Vhost, queue: &str) -> Vec<Message> {
-    let count = vhost.ready(queue).await as usize;
-    let channel = vhost.connection.create_channel().await.unwrap();
-    let options = BasicConsumeOptions { no_ack: true, ..BasicConsumeOptions::default() };
-    let consumer = channel.basic_consume(queue.into(), "".into(), options, FieldTable::default()).await;
-    let taken: Vec<_> = consumer.unwrap().take(count).collect().await;
-    channel.close(200, "OK".into()).await.unwrap();
-    taken.into_iter().map(|delivery| convert::message(delivery.unwrap())).collect()
+    deliveries(vhost, queue).await.into_iter().map(convert::message).collect()
 }
 
 /// A persistent message with an id.

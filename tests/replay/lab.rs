@@ -58,18 +58,23 @@ pub(crate) async fn fill(vhost: &Vhost, queue: &str, count: usize) {
     vhost.wait_ready(queue, u32::try_from(count).unwrap()).await;
 }
 
-/// Takes everything out of a queue: the numbers in their order.
-pub(crate) async fn empty(vhost: &Vhost, queue: &str) -> Vec<usize> {
+/// Takes everything out of a queue, in its order.
+pub(crate) async fn deliveries(vhost: &Vhost, queue: &str) -> Vec<lapin::message::Delivery> {
     let count = vhost.ready(queue).await as usize;
     let channel = vhost.connection.create_channel().await.unwrap();
     let options = BasicConsumeOptions { no_ack: true, ..BasicConsumeOptions::default() };
     let consumer = channel.basic_consume(queue.into(), "".into(), options, FieldTable::default()).await;
     let taken: Vec<_> = consumer.unwrap().take(count).collect().await;
     channel.close(200, "OK".into()).await.unwrap();
-    let number = |delivery: lapin::Result<lapin::message::Delivery>| {
-        delivery.unwrap().properties.message_id().as_ref().unwrap().as_str().parse().unwrap()
+    taken.into_iter().map(Result::unwrap).collect()
+}
+
+/// Takes everything out of a queue: the numbers in their order.
+pub(crate) async fn empty(vhost: &Vhost, queue: &str) -> Vec<usize> {
+    let number = |delivery: lapin::message::Delivery| {
+        delivery.properties.message_id().as_ref().unwrap().as_str().parse().unwrap()
     };
-    taken.into_iter().map(number).collect()
+    deliveries(vhost, queue).await.into_iter().map(number).collect()
 }
 
 /// Which messages move.

@@ -50,6 +50,7 @@ struct Consumer {
     pass: u32,
     channel: u16,
     prefetch: usize,
+    cancelling: bool,
 }
 
 /// What the broker and the journal hold.
@@ -83,6 +84,10 @@ pub(crate) struct Broker {
     /// Whether something was returned behind what was returned before.
     pub(crate) disordered: bool,
     returning: bool,
+    /// Messages of the opening that are not delivered yet.
+    unread: usize,
+    /// Whether a look showed nothing ready although there was something.
+    misled: bool,
 }
 
 impl Broker {
@@ -112,6 +117,8 @@ impl Broker {
             lost: false,
             disordered: false,
             returning: false,
+            unread: 0,
+            misled: false,
         }
     }
 
@@ -167,8 +174,10 @@ impl Broker {
                 Command::Open { .. } => {
                     assert!(self.unacked.is_empty(), "opened with messages unacknowledged");
                     self.opened = true;
-                    let ready = (self.returned.len() + self.ready.len()) as u64;
-                    self.answers.push_back(Event::Opened { ready });
+                    // It takes the place of an opening under way.
+                    self.answers.retain(|answer| !matches!(answer, Event::Opened { .. }));
+                    self.unread = self.returned.len() + self.ready.len();
+                    self.answers.push_back(Event::Opened { ready: self.unread as u64 });
                 }
                 Command::Consume { pass, channel, prefetch } => {
                     if channel == 0 {
@@ -176,10 +185,12 @@ impl Broker {
                         self.tags.clear();
                     }
                     let prefetch = usize::from(prefetch);
-                    self.consumer = Some(Consumer { pass, channel, prefetch });
+                    self.check_nothing_comes();
+                    self.consumer = Some(Consumer { pass, channel, prefetch, cancelling: false });
                 }
                 Command::Cancel => {
-                    assert!(self.consumer.take().is_some(), "there was a consumer to cancel");
+                    let consumer = self.consumer.as_mut().filter(|consumer| !consumer.cancelling);
+                    consumer.expect("there was a consumer to cancel").cancelling = true;
                     self.answers.push_back(Event::Cancelled);
                 }
                 Command::Publish(tag) => {
@@ -218,6 +229,21 @@ impl Broker {
             let open = flying + self.acks.len();
             self.most_flying = self.most_flying.max(open as u64);
         }
+    }
+
+    /// What is on its way to a consumer when it is cancelled goes to the end of the queue.
+    /// What died after the opening is behind everything anyhow.
+    fn check_nothing_comes(&self) {
+        let Some(consumer) = &self.consumer else { return };
+        let channel = consumer.channel;
+        let covered = self.acks.iter().filter(|(of, _)| *of == channel).count();
+        let unacked = self.unacked.range((channel, 0)..=(channel, u64::MAX)).count();
+        assert!(
+            unacked - covered >= consumer.prefetch || self.unread == 0 || self.misled,
+            "cancelled with {} of {} held: others may be on their way",
+            unacked - covered,
+            consumer.prefetch
+        );
     }
 
     fn check_returns(&mut self, command: &Command) {
@@ -298,6 +324,7 @@ impl Broker {
             return None;
         }
         let id = self.returned.pop_front().or_else(|| self.ready.pop_front())?;
+        self.unread = self.unread.saturating_sub(1);
         let number = self.numbers.entry(channel).or_default();
         *number += 1;
         let tag = Tag { pass, channel, number: *number };
@@ -310,6 +337,7 @@ impl Broker {
     pub(crate) fn shows_nothing_ready(&mut self) {
         for answer in &mut self.answers {
             if let Event::Looked { ready, .. } = answer {
+                self.misled = true;
                 *ready = 0;
             }
         }
@@ -318,6 +346,7 @@ impl Broker {
     /// Somebody else moves what nobody has read.
     pub(crate) fn is_emptied(&mut self) {
         let taken = self.returned.drain(..).chain(self.ready.drain(..));
+        self.unread = 0;
         self.target.extend(taken.map(|id| (id, 1)));
     }
 
@@ -348,7 +377,12 @@ impl Broker {
     }
 
     pub(crate) fn answer(&mut self) -> Option<Event> {
-        self.answers.pop_front()
+        let answer = self.answers.pop_front();
+        if matches!(answer, Some(Event::Cancelled)) {
+            self.check_nothing_comes();
+            self.consumer = None;
+        }
+        answer
     }
 
     pub(crate) fn record(&mut self, succeed: bool) -> Option<Event> {

@@ -96,35 +96,34 @@ pub(crate) struct Run {
     widest: u32,
     batch: u32,
     losses: u32,
-    /// How long the broker lets a message be held.
-    hold: Option<Duration>,
+    limits: Limits,
     held: BTreeMap<(u16, u64), Duration>,
     /// The longest time that one was.
     pub(crate) longest: Duration,
 }
 
-fn setup(orders: &Orders, hold: Option<Duration>) -> Setup {
-    Setup {
-        limits: Limits { messages: None, scan: u64::MAX, deadline: Duration::from_secs(1_000_000), hold },
-        orders: orders.clone(),
-        checkpoint: None,
-        planned: None,
-    }
+/// No limit but how long the broker lets a message be held.
+pub(crate) fn unlimited(hold: Option<Duration>) -> Limits {
+    Limits { messages: None, scan: u64::MAX, deadline: Duration::from_secs(1_000_000), hold }
+}
+
+fn setup(orders: &Orders, limits: &Limits) -> Setup {
+    Setup { limits: limits.clone(), orders: orders.clone(), checkpoint: None, planned: None }
 }
 
 impl Run {
-    pub(crate) fn new(count: u32, kinds: Kinds, orders: Orders, hold: Option<Duration>) -> Self {
+    pub(crate) fn new(count: u32, kinds: Kinds, orders: Orders, limits: Limits) -> Self {
         let now = Duration::from_secs(1_800_000_000);
         let mut run = Self {
             broker: Broker::new(count, kinds),
-            engine: Engine::new(setup(&orders, hold), now),
+            engine: Engine::new(setup(&orders, &limits), now),
             now,
             widest: orders.pace.window,
             batch: orders.pace.batch.max(2 * orders.pace.per_second),
             orders,
             count,
             losses: 0,
-            hold,
+            limits,
             held: BTreeMap::new(),
             longest: Duration::ZERO,
         };
@@ -231,7 +230,7 @@ impl Run {
         self.check_doubled(before);
         self.losses += 1;
         let checkpoint = self.broker.durable.clone();
-        self.engine = Engine::new(Setup { checkpoint, ..setup(&self.orders, self.hold) }, self.now);
+        self.engine = Engine::new(Setup { checkpoint, ..setup(&self.orders, &self.limits) }, self.now);
         self.tell(Event::Tick);
     }
 
@@ -282,7 +281,7 @@ fn cases() -> u32 {
 #[test]
 fn a_refused_message_is_tried_again_in_a_smaller_window() {
     let kinds = Kinds { unselected: 0, discarded: 2, over_limit: 0, unroutable: 0 };
-    let mut run = Run::new(6, kinds, orders(50, 6, 5), None);
+    let mut run = Run::new(6, kinds, orders(50, 6, 5), unlimited(None));
     let opened = [Step::Answer, Step::Deliver(6), Step::Answer, Step::Keep, Step::Wait(100), Step::Answer];
     let published = [Step::Wait(100), Step::Answer, Step::Record, Step::Answer];
     for step in opened.into_iter().chain(published) {
@@ -303,9 +302,11 @@ proptest! {
         kinds in kinds(),
         (per_second, batch, window) in (1u32..2_000, 1u32..40, 1u32..20),
         hold in prop_oneof![Just(None), Just(Some(Duration::from_secs(60)))],
+        (messages, scan) in (prop::option::of(1u64..120), prop_oneof![Just(u64::MAX), 1u64..120]),
         steps in steps(),
     ) {
-        let mut run = Run::new(count, kinds, orders(per_second, batch, window), hold);
+        let limits = Limits { messages, scan, ..unlimited(hold) };
+        let mut run = Run::new(count, kinds, orders(per_second, batch, window), limits);
         for step in steps {
             run.take(step);
             if run.broker.ended.is_some() {
@@ -317,9 +318,9 @@ proptest! {
         let broker = &run.broker;
 
         let stays: Vec<u32> = broker.origin().into_iter().filter(|id| *id < crate::model::LATER).collect();
-        let unselected: Vec<u32> = stays.iter().copied().filter(|id| kinds.is_unselected(*id)).collect();
-        prop_assert_eq!(unselected.len() as u32, (0..count).filter(|id| kinds.is_unselected(*id)).count() as u32);
-        prop_assert!(broker.disordered || unselected.is_sorted(), "in order: {:?}", unselected);
+        let unselected = |ids: &[u32]| ids.iter().filter(|id| kinds.is_unselected(**id)).count();
+        prop_assert_eq!(unselected(&stays), unselected(&(0..count).collect::<Vec<_>>()));
+        prop_assert!(broker.disordered || stays.is_sorted(), "in order: {:?}", stays);
 
         prop_assert!(
             u64::from(broker.duplicates()) <= counts.duplicates_possible,
@@ -332,6 +333,9 @@ proptest! {
             prop_assert_eq!(later, 0);
             let gone = u64::from(count) - stays.len() as u64;
             prop_assert_eq!(counts.replayed + counts.quarantined, gone);
+            prop_assert!(gone <= messages.unwrap_or(u64::MAX) && counts.examined <= scan);
+        }
+        if run.losses == 0 && messages.is_none() && scan == u64::MAX {
             let left = stays.iter().any(|id| !kinds.is_unselected(*id));
             prop_assert_eq!(outcome == Outcome::Completed, !left);
         }

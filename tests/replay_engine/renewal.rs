@@ -6,7 +6,7 @@ use redrive::replay::outcome::Outcome;
 use redrive::replay::run::Ramp;
 
 use crate::model::Kinds;
-use crate::properties::{Run, orders};
+use crate::properties::{Run, orders, unlimited};
 
 const HOLD: Duration = Duration::from_secs(60);
 
@@ -16,7 +16,7 @@ const HALF: Kinds = Kinds { unselected: 2, discarded: 0, over_limit: 0, unroutab
 #[test]
 fn everything_is_returned_and_read_again_in_half_the_time() {
     for (hold, most) in [(Some(HOLD), HOLD / 2 + Duration::from_secs(1)), (None, Duration::MAX)] {
-        let mut run = Run::new(400, HALF, orders(1, 10, 5), hold);
+        let mut run = Run::new(400, HALF, orders(1, 10, 5), unlimited(hold));
         assert_eq!(run.finish(), Outcome::Completed);
         assert!(run.longest <= most, "one was held for {:?}", run.longest);
         // Without a limit the first is held until the end, more than three minutes later.
@@ -32,7 +32,7 @@ fn everything_is_returned_and_read_again_in_half_the_time() {
 fn the_ramp_does_not_begin_again_with_it() {
     let mut slow = orders(4, 10, 5);
     slow.pace.ramp = Some(Ramp { from: 1, every: Duration::from_secs(10), factor: 2 });
-    let mut run = Run::new(400, HALF, slow, Some(HOLD));
+    let mut run = Run::new(400, HALF, slow, unlimited(Some(HOLD)));
     let began = run.now;
     assert_eq!(run.finish(), Outcome::Completed);
     // 30 in the first 20 seconds, and 170 at four a second.

@@ -5,13 +5,13 @@ use std::time::Duration;
 use redrive::replay::outcome::Outcome;
 
 use crate::model::Kinds;
-use crate::properties::{Run, Step, orders};
+use crate::properties::{Run, Step, orders, unlimited};
 
 const ALL: Kinds = Kinds { unselected: 0, discarded: 0, over_limit: 0, unroutable: 0 };
 
 /// A run that has read three of six messages.
 fn half_read() -> Run {
-    let mut run = Run::new(6, ALL, orders(100, 10, 10), None);
+    let mut run = Run::new(6, ALL, orders(100, 10, 10), unlimited(None));
     run.take(Step::Answer);
     run.take(Step::Deliver(3));
     run

@@ -303,10 +303,11 @@ impl Engine {
     }
 
     /// Acknowledges what is recorded, many at once: each acknowledgement is a command of its
-    /// own in a quorum queue. The next ones wait until these are surely there.
+    /// own in a quorum queue. The next ones wait until these are surely there, and until a
+    /// consumer that is being cancelled can't be sent another message for them.
     fn acknowledge(&mut self, now: Duration) {
         let Some(since) = self.flow.unacked_since else { return };
-        if self.flow.flushing.is_some() {
+        if self.flow.flushing.is_some() || self.pass.reading == Reading::Ending {
             return;
         }
         let many = u64::from(self.orders.pace.window / 8).max(1);

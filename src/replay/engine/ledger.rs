@@ -111,6 +111,12 @@ impl Ledger {
         self.channels.get(usize::from(channel)).map_or(0, |channel| channel.unacked)
     }
 
+    /// Messages of a channel that are held to the end.
+    pub(super) fn held_on(&self, channel: u16) -> u64 {
+        let slots = self.channels.get(usize::from(channel)).map(|channel| channel.slots.iter());
+        slots.map_or(0, |slots| slots.filter(|slot| slot.state == State::Held).count() as u64)
+    }
+
     /// Messages that are recorded, and not acknowledged yet.
     pub(super) fn recorded(&self) -> u64 {
         self.channels.iter().map(|channel| channel.recorded.len() as u64).sum()

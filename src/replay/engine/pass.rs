@@ -182,21 +182,30 @@ impl Engine {
         let enough = self.pass.read >= self.pass.limit || settled;
         if enough && self.may_cancel() {
             self.stop_reading();
-        } else if self.pass.held >= u64::from(self.pass.prefetch) {
+        } else if self.holds_all_credit() {
             self.pass.held = 0;
             self.pass.channel += 1;
             self.consume();
         }
     }
 
-    /// Whether cancelling and returning keep the order. What the broker has sent and we have
-    /// not seen when the consumer is cancelled, it returns at once, before what we hold: so
-    /// nothing may be under way to us. And what the pass before returned must all be read
+    /// Whether nothing more comes to this consumer. What was held on channels before it counts
+    /// no credit of its own.
+    fn holds_all_credit(&self) -> bool {
+        let prefetch = u64::from(self.pass.prefetch);
+        self.pass.held >= prefetch && self.ledger.held_on(self.pass.channel) >= prefetch
+    }
+
+    /// Whether cancelling and returning keep the order. What the broker has sent to a consumer
+    /// that it cancels it puts at the end of the queue, so nothing may be under way to us: all
+    /// of the credit is used up by what we have seen, and nothing is acknowledged until the
+    /// consumer is cancelled. That we hold nothing at all says nothing: what follows an
+    /// acknowledgement is sent at once. And what the pass before returned must all be read
     /// again: it would come to stand before what is returned now.
     fn may_cancel(&self) -> bool {
         let full = self.ledger.unacked_on(self.pass.channel) >= u64::from(self.pass.prefetch);
         let drained = self.pass.taken >= self.pass.ready;
-        self.pass.taken >= self.back && (full || drained || self.ledger.unacked() == 0)
+        self.pass.taken >= self.back && (full || drained)
     }
 
     pub(super) fn stop_reading(&mut self) {

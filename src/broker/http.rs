@@ -22,8 +22,10 @@ use super::tls;
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a call may take, from the connection to the body's last byte.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// Shorter than the broker's own 60 s, so that we drop idle connections first.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(45);
+/// Shorter than the 5 s after which a broker closes an idle connection (the default of
+/// `management.tcp.request_timeout`, measured on both series): a call on one that is just
+/// being closed has no answer.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(4);
 /// The largest single answer; lists are read row by row instead.
 const MAX_ANSWER: usize = 4 << 20;
 /// As much of an error's body as is looked at.

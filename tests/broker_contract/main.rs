@@ -11,6 +11,7 @@ mod support;
 mod cases;
 mod declare;
 mod delivery;
+mod keep_alive;
 mod names;
 mod order;
 mod policies;

@@ -107,7 +107,8 @@ pub async fn in_vhost<F: Future<Output = ()>>(version: Version, name: &str, test
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     let name = format!("{name}-{}-{count}", std::process::id());
-    let client = reqwest::Client::new();
+    // A kept connection may be closed by the broker in the moment in which it is used again.
+    let client = reqwest::Client::builder().pool_max_idle_per_host(0).build().unwrap();
     let (status, _) =
         raw(&client, version, "PUT", &format!("/api/vhosts/{}", encode(&name)), Some(json!({}))).await;
     assert_eq!(status, 201, "can't create the vhost {name}");

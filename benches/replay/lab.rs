@@ -40,6 +40,15 @@ pub(crate) struct Lab {
     shovels: AtomicU32,
 }
 
+/// How a shovel reaches its two queues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Link {
+    /// Inside the broker, without a connection: only the broker itself can.
+    Inside,
+    /// Over two connections, as every other client.
+    Network,
+}
+
 /// Where the broker is, by the variables of `hack/dev`.
 pub(crate) fn endpoint() -> Result<Endpoint> {
     let named =
@@ -123,15 +132,19 @@ impl Lab {
     }
 
     /// Moves everything with the broker's shovel, and says how long that takes.
-    pub(crate) async fn shovel(&self, count: u64) -> Result<Duration> {
+    pub(crate) async fn shovel(&self, count: u64, link: Link) -> Result<Duration> {
+        let uri = match link {
+            Link::Inside => format!("amqp:///{VHOST}"),
+            Link::Network => format!("{}/{VHOST}", std::env::var("REDRIVE_BROKER_43_AMQP_URI")?),
+        };
         // A broker starts no second shovel of a name that has ended.
         let number = self.shovels.fetch_add(1, Ordering::Relaxed);
         let name = format!("bench-{}-{number}", std::process::id());
         let path = format!("/api/parameters/shovel/{VHOST}/{name}");
         let definition = json!({"value": {
-            "src-protocol": "amqp091", "src-uri": format!("amqp:///{VHOST}"), "src-queue": ORIGIN,
+            "src-protocol": "amqp091", "src-uri": uri, "src-queue": ORIGIN,
             "src-prefetch-count": 1_000, "src-delete-after": "queue-length",
-            "dest-protocol": "amqp091", "dest-uri": format!("amqp:///{VHOST}"), "dest-queue": TARGET,
+            "dest-protocol": "amqp091", "dest-uri": uri, "dest-queue": TARGET,
             "ack-mode": "on-confirm",
         }});
         let began = Instant::now();

@@ -72,6 +72,12 @@ impl Rate {
         self.left == 0
     }
 
+    /// How long a batch takes at the rate of now.
+    #[must_use]
+    pub fn batch_lasts(&self, now: Duration) -> Duration {
+        Duration::from_secs_f64(f64::from(self.pace.batch) / self.per_second(now))
+    }
+
     /// Opens the next batch, once the pause is over; returns whether one is open.
     pub fn open_batch(&mut self, now: Duration) -> bool {
         if self.left == 0 && now >= self.resume {

@@ -25,6 +25,8 @@ pub(super) struct Looks {
     last: Option<Duration>,
     /// Whether this pass had one.
     seen: bool,
+    /// Whether the next batch waits for the answer to one.
+    awaited: bool,
     /// When a look found nothing ready, and how much was read by then.
     empty_at: Option<(Duration, u64)>,
     /// Why the target should get nothing now, in words.
@@ -65,16 +67,21 @@ impl Engine {
         }
     }
 
-    /// Looks before a batch. The answer may come while the batch is under way, so that it
-    /// costs no time; but a batch later it must be there.
+    /// Looks before a batch. A batch that lasts longer than a look waits for what it shows: else
+    /// a breaker would trip a batch too late. The answer for a shorter one may come while it is
+    /// under way, so that it costs no time; but a batch later it must be there.
     pub(super) fn look_before_batch(&mut self, now: Duration) -> bool {
         if self.looks.asked.is_some() {
             return false;
         }
+        if std::mem::take(&mut self.looks.awaited) {
+            return true;
+        }
         if self.looks.last.is_none_or(|last| last + AT_MOST_EACH <= now) {
             self.look(now);
+            self.looks.awaited = self.rate.batch_lasts(now) >= AT_MOST_EACH;
         }
-        self.looks.seen
+        self.looks.seen && !self.looks.awaited
     }
 
     pub(super) fn looked(&mut self, order: Order, ready: u64, target: Option<TargetLook>, now: Duration) {

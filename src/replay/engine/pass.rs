@@ -11,9 +11,12 @@ use crate::replay::run::{Fence, Left};
 /// How many unmovable messages are named.
 const NAMED: usize = 10;
 
-/// What a consumer's credit grows to: a million held messages take 130 channels then, and
-/// read-ahead stays small.
-const MOST_PREFETCH: u32 = 8_192;
+/// A consumer's credit grows to this part of what is held, so that little is on its way to us
+/// at once, and a million held messages take some 400 channels of the 2,047 that a broker
+/// allows.
+const GROWTH: u64 = 128;
+/// What it grows to at most. Ten million held messages take 1,800 channels then.
+const MOST_PREFETCH: u64 = 16_384;
 
 /// Whether messages still come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -218,8 +221,8 @@ impl Engine {
     fn consume(&mut self) {
         // Twice the window, so that a window is left where another is held. Each consumer
         // takes a channel, so that where nearly all is held their credit grows.
-        let window = self.orders.pace.window.saturating_mul(2).max(2);
-        let grown = u32::from(self.pass.prefetch).saturating_mul(2).min(MOST_PREFETCH);
+        let window = u64::from(self.orders.pace.window).saturating_mul(2).max(2);
+        let grown = (self.ledger.unacked() / GROWTH).min(MOST_PREFETCH);
         self.pass.prefetch = u16::try_from(window.max(grown)).unwrap_or(u16::MAX);
         self.out.push(Command::Consume {
             pass: self.pass.number,

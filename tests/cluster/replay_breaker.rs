@@ -79,12 +79,6 @@ async fn a_consumer_that_fails_everything_stops_it_within_a_sample_and_a_batch_o
     stops("40", "rb-40", 50, 10, 50).await;
 }
 
-/// What is seen of a batch is known before the next begins.
-#[tokio::test(flavor = "multi_thread")]
-async fn it_stops_a_fast_replay_within_a_sample_and_a_batch() {
-    stops("43", "rb-fast", 500, 50, 50).await;
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn it_stops_a_replay_of_the_default_pace_as_well() {
     stops("43", "rb-default", 10, 50, 50).await;

@@ -376,6 +376,21 @@ impl Broker {
         }
     }
 
+    /// Whether an answer is due.
+    pub(crate) fn is_asked(&self) -> bool {
+        !self.answers.is_empty()
+    }
+
+    /// Whether the next answer is one to a look.
+    pub(crate) fn next_is_look(&self) -> bool {
+        matches!(self.answers.front(), Some(Event::Looked { .. }))
+    }
+
+    /// Messages that were published so far.
+    pub(crate) fn published(&self) -> u32 {
+        self.target.values().sum::<u32>() + u32::try_from(self.flying.len()).unwrap()
+    }
+
     pub(crate) fn answer(&mut self) -> Option<Event> {
         let answer = self.answers.pop_front();
         if matches!(answer, Some(Event::Cancelled)) {

@@ -152,7 +152,9 @@ impl Engine {
             if !self.look_before_batch(now) || !self.checkpoint_before_batch(now) {
                 return false;
             }
-            self.rate.open_batch(now);
+            if self.rate.open_batch(now) {
+                self.batch_begins();
+            }
         } else if self.flow.used >= self.flow.allowance && !self.checkpoint_before_batch(now) {
             return false;
         }

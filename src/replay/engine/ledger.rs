@@ -111,6 +111,14 @@ impl Ledger {
         self.channels.get(usize::from(channel)).map_or(0, |channel| channel.unacked)
     }
 
+    /// Forgets the messages of a channel one by one: all that it will ever bring is held. Their
+    /// number is enough to return them.
+    pub(super) fn seal(&mut self, channel: u16) {
+        if let Some(channel) = self.channels.get_mut(usize::from(channel)) {
+            channel.slots = VecDeque::new();
+        }
+    }
+
     /// Messages of a channel that are held to the end.
     pub(super) fn held_on(&self, channel: u16) -> u64 {
         let slots = self.channels.get(usize::from(channel)).map(|channel| channel.slots.iter());

@@ -20,17 +20,26 @@ const SILENCE: Duration = Duration::from_secs(10);
 /// What is known from looks, and what is asked.
 #[derive(Debug, Default)]
 pub(super) struct Looks {
-    /// What we held when the broker was asked.
-    asked: Option<(Order, Look)>,
+    asked: Option<Asked>,
     last: Option<Duration>,
     /// Whether this pass had one.
     seen: bool,
-    /// Whether the next batch waits for the answer to one.
-    awaited: bool,
+    /// Whether one was asked and answered since the last batch ended.
+    seen_between: bool,
     /// When a look found nothing ready, and how much was read by then.
     empty_at: Option<(Duration, u64)>,
     /// Why the target should get nothing now, in words.
     pub(super) obstacle: Option<String>,
+}
+
+/// A look under way.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    order: Order,
+    /// What we held when the broker was asked.
+    look: Look,
+    /// Whether that was after the last batch.
+    between: bool,
 }
 
 impl Looks {
@@ -53,7 +62,8 @@ impl Engine {
             moved: self.moved(),
             time: now,
         };
-        self.looks.asked = Some((order, look));
+        let between = self.rate.between_batches();
+        self.looks.asked = Some(Asked { order, look, between });
         self.out.push(Command::Look(order));
     }
 
@@ -71,23 +81,32 @@ impl Engine {
     /// a breaker would trip a batch too late. The answer for a shorter one may come while it is
     /// under way, so that it costs no time; but a batch later it must be there.
     pub(super) fn look_before_batch(&mut self, now: Duration) -> bool {
+        if self.looks.seen_between {
+            return true;
+        }
         if self.looks.asked.is_some() {
             return false;
         }
-        if std::mem::take(&mut self.looks.awaited) {
-            return true;
-        }
         if self.looks.last.is_none_or(|last| last + AT_MOST_EACH <= now) {
             self.look(now);
-            self.looks.awaited = self.rate.batch_lasts(now) >= AT_MOST_EACH;
+            return self.looks.seen && self.rate.batch_lasts(now) < AT_MOST_EACH;
         }
-        self.looks.seen && !self.looks.awaited
+        self.looks.seen
+    }
+
+    /// What is seen from now on may lack what this batch does.
+    pub(super) fn batch_begins(&mut self) {
+        self.looks.seen_between = false;
+        if let Some(asked) = &mut self.looks.asked {
+            asked.between = false;
+        }
     }
 
     pub(super) fn looked(&mut self, order: Order, ready: u64, target: Option<TargetLook>, now: Duration) {
-        let Some((_, asked)) = self.looks.asked.take_if(|(asked, _)| *asked == order) else { return };
-        let look = Look { ready, ..asked };
+        let Some(asked) = self.looks.asked.take_if(|asked| asked.order == order) else { return };
+        let look = Look { ready, ..asked.look };
         self.looks.seen = true;
+        self.looks.seen_between |= asked.between;
         match self.phase {
             Phase::Moving => {
                 self.looks.obstacle = target.and_then(|target| self.target_obstacle(target));

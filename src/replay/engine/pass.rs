@@ -186,6 +186,7 @@ impl Engine {
         if enough && self.may_cancel() {
             self.stop_reading();
         } else if self.holds_all_credit() {
+            self.ledger.seal(self.pass.channel);
             self.pass.held = 0;
             self.pass.channel += 1;
             self.consume();

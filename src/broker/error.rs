@@ -1,5 +1,6 @@
 //! What can go wrong between us and a broker.
 
+use std::borrow::Cow;
 use std::error::Error;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ pub type Cause = Arc<dyn Error + Send + Sync>;
 
 /// Why a call failed. `Display` is fit for a condition's message: bounded,
 /// without secrets, and without a word from a server that has not proved to be
-/// a RabbitMQ. Cloning is cheap, since one failure of a lane concerns all its
+/// a RabbitMQ, but for the names and dates of its certificate. Cloning is cheap, since one failure of a lane concerns all its
 /// pipelines.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum BrokerError {
@@ -68,8 +69,8 @@ pub enum BrokerError {
     Tls {
         /// Host and port.
         address: String,
-        /// A fixed phrase that says what to look at.
-        why: &'static str,
+        /// What to look at, and what to do.
+        why: Cow<'static, str>,
         /// What the TLS library said.
         #[source]
         source: Option<Cause>,

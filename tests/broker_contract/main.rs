@@ -5,8 +5,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 
+#[path = "../support/authority.rs"]
+mod authority;
 #[path = "../support/broker.rs"]
 mod support;
+#[path = "../support/tls_listener.rs"]
+mod tls_listener;
 
 mod cases;
 mod declare;
@@ -18,3 +22,4 @@ mod policies;
 mod rights;
 mod routing;
 mod snapshot;
+mod tls;

@@ -52,15 +52,23 @@ async fn a_private_authority_is_trusted_when_it_is_given_and_only_then() {
 }
 
 #[tokio::test]
-async fn a_certificate_for_another_name_is_refused_and_not_quoted() {
+async fn a_certificate_for_another_name_is_refused_with_its_names() {
     let authority = Authority::new();
     let fake = server(&authority.sign("elsewhere.example"), None);
     let endpoint = endpoint(&fake, Some(&authority.pem()), None);
     let error = overview(&endpoint).await.unwrap_err();
-    assert!(error.to_string().contains("another name"), "{error}");
-    assert!(!error.to_string().contains("elsewhere"), "{error}");
+    assert!(error.to_string().contains("another name: use elsewhere.example"), "{error}");
     let error = amqp::connect(&endpoint, &local(), "/", "t").await.unwrap_err();
     assert!(error.to_string().contains("another name"), "{error}");
+}
+
+#[tokio::test]
+async fn a_certificate_that_has_expired_is_refused_with_its_date() {
+    let authority = Authority::new();
+    let fake = server(&authority.sign_expired("localhost"), None);
+    let error = overview(&endpoint(&fake, Some(&authority.pem()), None)).await.unwrap_err();
+    assert!(error.to_string().contains("was valid until 2021-01-01T00:00:00Z"), "{error}");
+    assert_eq!(error.reason(), "TLSVerifyFailed");
 }
 
 #[tokio::test]

@@ -314,14 +314,10 @@ pub(crate) async fn failing_consumer(vhost: &Vhost) -> lapin::Connection {
     connection
 }
 
-fn series(version: Version) -> &'static str {
-    if version == Version::V43 { "43" } else { "40" }
-}
-
 /// Runs `rabbitmqctl` on the development cluster's broker.
 fn rabbitmqctl(version: Version, arguments: &[&str]) {
     let dev = std::env::var("REDRIVE_DEV").expect("REDRIVE_DEV: eval \"$(hack/dev env)\"");
-    let output = Command::new(dev).args(["broker", "ctl", series(version)]).args(arguments).output().unwrap();
+    let output = Command::new(dev).args(["broker", "ctl", version.series()]).args(arguments).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
@@ -357,7 +353,7 @@ impl Drop for Setting {
 /// How often the broker logged that it took messages of this vhost back from a consumer.
 pub(crate) fn consumer_timeouts(vhost: &Vhost) -> usize {
     let variable = |name: &str| std::env::var(name).expect("eval \"$(hack/dev env)\"");
-    let series = series(vhost.version);
+    let series = vhost.version.series();
     let log = format!(
         "{}/{}/logs/broker-{series}.log",
         variable("REDRIVE_DEV_STATE"),

@@ -57,7 +57,8 @@ async fn survives_the_loss_of(connection: &str) {
     on_both("replay-lost", async |vhost| {
         queues(&vhost, QueueType::Quorum).await;
         fill(&vhost, DLQ, 2_000).await;
-        let mut worker = Start::all(100).paced(300, 50).go(&vhost);
+        // Long enough for the broker to list the connection, which takes it seconds.
+        let mut worker = Start::all(100).paced(60, 50).go(&vhost);
         worker.shows("messages moved", |report| report.counts.replayed >= 50).await;
         eventually(20, "the connection is listed and closed", async || {
             close_connections(&vhost, connection).await > 0

@@ -4,7 +4,10 @@
 
 use std::sync::Arc;
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair,
+    date_time_ymd,
+};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
@@ -16,7 +19,7 @@ pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 impl Authority {
     /// A new one that nobody trusts yet.
     pub fn new() -> Self {
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        let mut params = named("an authority of the tests", Vec::new());
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
     }
@@ -28,9 +31,19 @@ impl Authority {
 
     /// Certificate and key for a name, both PEM.
     pub fn sign(&self, name: &str) -> (String, String) {
+        self.sign_params(&named(name, vec![name.to_owned()]))
+    }
+
+    /// As [`Authority::sign`], valid until the year 2021 began.
+    pub fn sign_expired(&self, name: &str) -> (String, String) {
+        let mut params = named(name, vec![name.to_owned()]);
+        (params.not_before, params.not_after) = (date_time_ymd(2020, 1, 1), date_time_ymd(2021, 1, 1));
+        self.sign_params(&params)
+    }
+
+    fn sign_params(&self, params: &CertificateParams) -> (String, String) {
         let key = KeyPair::generate().unwrap();
-        let certificate =
-            CertificateParams::new(vec![name.to_owned()]).unwrap().signed_by(&key, &self.0).unwrap();
+        let certificate = params.signed_by(&key, &self.0).unwrap();
         (certificate.pem(), key.serialize_pem())
     }
 
@@ -39,6 +52,14 @@ impl Authority {
         roots.add(CertificateDer::from_pem_slice(self.pem().as_bytes()).unwrap()).unwrap();
         roots
     }
+}
+
+/// Erlang takes a certificate for self-signed whose subject is called as its issuer.
+fn named(subject: &str, hosts: Vec<String>) -> CertificateParams {
+    let mut params = CertificateParams::new(hosts).unwrap();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, subject);
+    params
 }
 
 /// What a server shows, and with `clients` whose certificates it wants in turn.

@@ -36,9 +36,16 @@ pub enum Version {
 }
 
 impl Version {
+    /// As `hack/dev` calls it.
+    pub fn series(self) -> &'static str {
+        match self {
+            Self::V40 => "40",
+            Self::V43 => "43",
+        }
+    }
+
     fn variable(self, suffix: &str) -> String {
-        let number = if self == Self::V40 { "40" } else { "43" };
-        let name = format!("REDRIVE_BROKER_{number}_{suffix}");
+        let name = format!("REDRIVE_BROKER_{}_{suffix}", self.series());
         std::env::var(&name).unwrap_or_else(|_| {
             panic!("{name} is not set: start the brokers with `hack/dev up brokers`, then eval \"$(hack/dev env)\"")
         })

@@ -6,7 +6,9 @@ use serde_json::json;
 
 use crate::deletion::{deletion, nothing_is_left};
 use crate::support::authority::Authority;
+use crate::support::replays::{DLQ, SOURCE};
 use crate::support::tls::Terminator;
+use crate::support::tls_listener::{Listener, Protocol, Shows};
 use crate::support::world::{World, describe, message, verdict};
 
 /// A world whose operator reaches the broker by TLS alone.
@@ -99,4 +101,89 @@ async fn with_both_authorities_in_the_secret_nobody_notices_the_change() {
     secured.world.ready("orders").await;
     assert!(secured.events_of_tls().await.is_empty(), "{:#?}", secured.events_of_tls().await);
     secured.world.leave().await;
+}
+
+/// The broker's own TLS, which wants a certificate of its clients.
+struct Listeners {
+    management: Listener,
+    amqp: Listener,
+}
+
+impl Listeners {
+    /// Those of a broker whose certificate and clients are of this authority, on the ports of
+    /// others that are gone if there are any.
+    fn start(world: &World, series: &'static str, authority: &Authority, ports: Option<(u16, u16)>) -> Self {
+        let identity = authority.sign("localhost");
+        let shows = Shows { identity: &identity, clients: Some(authority) };
+        let port = |address: &str| address.rsplit(':').next().unwrap().parse().unwrap();
+        let (management, amqp) = (ports.map(|ports| ports.0), ports.map(|ports| ports.1));
+        Self {
+            management: Listener::start(
+                series,
+                port(&world.broker.address),
+                Protocol::Management,
+                management,
+                &shows,
+            ),
+            amqp: Listener::start(series, port(&world.broker.amqp), Protocol::Amqp, amqp, &shows),
+        }
+    }
+
+    /// What the Secret must say, with a certificate that the authority signed.
+    async fn trusted(&self, world: &World, authority: &Authority, password: &str) {
+        let mut secret = world.secret();
+        let (certificate, key) = authority.sign("redrive");
+        secret.extend([
+            ("uri", format!("https://localhost:{}", self.management.port)),
+            ("amqpUri", format!("amqps://localhost:{}", self.amqp.port)),
+            ("username", world.namespace.clone()),
+            ("password", password.to_owned()),
+            ("ca.crt", authority.pem()),
+            ("tls.crt", certificate),
+            ("tls.key", key),
+        ]);
+        world.write_secret(&secret).await;
+    }
+}
+
+/// Authority, certificates and password change, and nothing restarts.
+async fn follows_a_rotation(series: &'static str, purpose: &str) {
+    let mut world = World::for_replays_on(series, purpose).await;
+    let (first, second) = (Authority::new(), Authority::new());
+    world.as_user("first", "policymaker", ".*").await;
+    let listeners = Listeners::start(&world, series, &first, None);
+    listeners.trusted(&world, &first, "first").await;
+    world.start();
+    world.create_ready("orders", deletion("DeleteIfEmpty")).await;
+    world.broker.fill(&world.vhost, DLQ, 3).await;
+    world.replay("first", json!({})).await;
+    world.until_phase("first", "Completed").await;
+    world.until_messages(&[(DLQ, 0)]).await;
+
+    let ports = (listeners.management.port, listeners.amqp.port);
+    drop(listeners);
+    let listeners = Listeners::start(&world, series, &second, Some(ports));
+    world.broker.create_user(&world.namespace, "second", "policymaker").await;
+    world.until_reason("orders", "TLSVerifyFailed").await;
+    listeners.trusted(&world, &second, "second").await;
+    world.ready("orders").await;
+    world.broker.fill(&world.vhost, DLQ, 3).await;
+    world.replay("second", json!({})).await;
+    world.until_phase("second", "Completed").await;
+
+    world.broker.purge(&world.vhost, SOURCE).await;
+    world.delete("orders").await;
+    world.until_gone("orders").await;
+    nothing_is_left(&world).await;
+    world.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_that_wants_certificates_is_followed_through_a_rotation() {
+    follows_a_rotation("43", "rotation").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_that_wants_certificates_is_followed_through_a_rotation_on_4_0() {
+    follows_a_rotation("40", "rotation-40").await;
 }

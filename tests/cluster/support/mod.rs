@@ -11,6 +11,8 @@ pub(crate) mod proxy;
 pub(crate) mod replays;
 pub(crate) mod tcp;
 pub(crate) mod tls;
+#[path = "../../support/tls_listener.rs"]
+pub(crate) mod tls_listener;
 pub(crate) mod worker;
 pub(crate) mod world;
 

@@ -317,7 +317,8 @@ pub(crate) async fn failing_consumer(vhost: &Vhost) -> lapin::Connection {
 /// Runs `rabbitmqctl` on the development cluster's broker.
 fn rabbitmqctl(version: Version, arguments: &[&str]) {
     let dev = std::env::var("REDRIVE_DEV").expect("REDRIVE_DEV: eval \"$(hack/dev env)\"");
-    let output = Command::new(dev).args(["broker", "ctl", version.series()]).args(arguments).output().unwrap();
+    let output =
+        Command::new(dev).args(["broker", "ctl", version.series()]).args(arguments).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 

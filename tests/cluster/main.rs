@@ -12,6 +12,7 @@ mod conflicts;
 mod counts;
 mod create;
 mod deletion;
+mod deletion_orders;
 mod doubts;
 mod drained;
 mod drift;

@@ -1,7 +1,7 @@
 //! What a worker is told while it runs: live edits of the replay, and what its pipeline allows.
 //! Pure.
 
-use crate::api::conditions::ReplayReason;
+use crate::api::conditions::{PipelineCondition, PipelineReason, ReplayReason};
 use crate::api::{AdmittedBy, AuditLevel, DlqReplay, ReplayTo, RetryPipeline, TargetKind};
 use crate::broker::replay::Orders;
 use crate::replay::run::{Guard, Pace};
@@ -50,6 +50,9 @@ pub(crate) fn directive(
         Some(pipeline) if pipeline.metadata.deletion_timestamp.is_none() => pipeline,
         _ => return end(ReplayReason::Stopped, "the pipeline was deleted"),
     };
+    if is_not_allowed(pipeline) {
+        return end(ReplayReason::Stopped, "the cluster's owner no longer grants what the pipeline uses");
+    }
     if let Some(why) = forbidden(replay, pipeline, has_trail) {
         return end(ReplayReason::Stopped, why);
     }
@@ -86,6 +89,15 @@ fn numbers(replay: &DlqReplay, pipeline: &RetryPipeline) -> Result<(Pace, Guard)
             Err(problems.map(|problem| problem.to_string()).collect::<Vec<_>>().join("; "))
         }
     }
+}
+
+/// Whether the pipeline has lost its rights on a shared cluster.
+fn is_not_allowed(pipeline: &RetryPipeline) -> bool {
+    pipeline.status.iter().flat_map(|status| &status.conditions).any(|condition| {
+        condition.type_ == PipelineCondition::Ready.as_str()
+            && condition.status == "False"
+            && condition.reason == PipelineReason::NamespaceNotAllowed.as_str()
+    })
 }
 
 /// What the pipeline does not allow any more.

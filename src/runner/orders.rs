@@ -2,7 +2,7 @@
 //! Pure.
 
 use crate::api::conditions::{PipelineCondition, PipelineReason, ReplayReason};
-use crate::api::{AdmittedBy, AuditLevel, DlqReplay, ReplayTo, RetryPipeline, TargetKind};
+use crate::api::{AdmittedBy, AuditLevel, Broker, DlqReplay, ReplayTo, RetryPipeline, TargetKind};
 use crate::broker::replay::Orders;
 use crate::replay::run::{Guard, Pace};
 
@@ -100,6 +100,16 @@ fn is_not_allowed(pipeline: &RetryPipeline) -> bool {
     })
 }
 
+/// Whether the operator has looked at a pipeline of a shared cluster as it is now: what an edit
+/// names may be more than the cluster's owner grants. One with a Secret of its own needs nobody's
+/// leave.
+pub(crate) fn is_looked_at(pipeline: &RetryPipeline) -> bool {
+    let conditions = pipeline.status.iter().flat_map(|status| &status.conditions);
+    let mut ready = conditions.filter(|condition| condition.type_ == PipelineCondition::Ready.as_str());
+    matches!(pipeline.spec.broker, Broker::SecretRef(_))
+        || ready.any(|ready| ready.observed_generation == pipeline.metadata.generation)
+}
+
 /// What the pipeline does not allow any more.
 fn forbidden(replay: &DlqReplay, pipeline: &RetryPipeline, has_trail: bool) -> Option<&'static str> {
     let policy = pipeline.spec.replay_policy.clone().unwrap_or_default();
@@ -186,6 +196,38 @@ mod tests {
         assert_eq!(guard.canary, Canary { messages: 5, after: Duration::from_secs(300), tries: 3 });
         assert!(guard.require_consumers && guard.pause_above_target_depth.is_none());
         assert_eq!((guard.max_unroutable, orders.hold, orders.cancel), (1, None, false));
+    }
+
+    /// A pipeline on a cluster, at generation 2, with a Ready condition.
+    fn on_cluster(status: &str, reason: &str, observed: i64) -> RetryPipeline {
+        let mut object = pipeline(json!({}));
+        object.spec.broker = serde_json::from_value(json!({"clusterRef": {"name": "rmq"}})).unwrap();
+        object.metadata.generation = Some(2);
+        object.status = serde_json::from_value(json!({"conditions": [{
+            "type": "Ready", "status": status, "reason": reason, "message": "m", "observedGeneration": observed,
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }]}))
+        .unwrap();
+        object
+    }
+
+    #[test]
+    fn an_edit_on_a_shared_cluster_is_looked_at_before_it_counts() {
+        assert!(is_looked_at(&on_cluster("True", "Reconciled", 2)));
+        assert!(!is_looked_at(&on_cluster("True", "Reconciled", 1)));
+        let mut fresh = on_cluster("True", "Reconciled", 2);
+        fresh.status = None;
+        assert!(!is_looked_at(&fresh));
+        assert!(is_looked_at(&pipeline(json!({}))), "a Secret of its own needs nobody's leave");
+    }
+
+    #[test]
+    fn rights_that_are_withdrawn_end_it_and_other_troubles_do_not() {
+        let plain = replay(json!({}), json!({}));
+        let refused = on_cluster("False", "NamespaceNotAllowed", 2);
+        assert_eq!(end(Some(&plain), Some(&refused)), ReplayReason::Stopped);
+        orders(&plain, &on_cluster("False", "BrokerUnreachable", 2));
+        orders(&plain, &on_cluster("True", "Reconciled", 1));
     }
 
     #[test]

@@ -195,11 +195,11 @@ impl Named {
 /// `management.path_prefix` of a `rabbitmq.conf`: one key a line, the last one counts, `#` begins
 /// a comment, and a value may stand in single quotes.
 fn path_prefix(config: &str) -> String {
-    let values = config.lines().filter_map(|line| {
+    let mut values = config.lines().rev().filter_map(|line| {
         let (key, value) = line.split_once('=')?;
         (key.trim() == "management.path_prefix").then_some(value)
     });
-    let Some(value) = values.last().map(str::trim) else { return String::new() };
+    let Some(value) = values.next().map(str::trim) else { return String::new() };
     match value.strip_prefix('\'').and_then(|rest| rest.split_once('\'')) {
         Some((quoted, _)) => quoted.trim().to_owned(),
         None => value.split('#').next().unwrap_or_default().trim().to_owned(),

@@ -198,7 +198,7 @@ fn context(
         shutdown: shutdown.clone(),
     };
     let secrets = Arc::new(secrets::Secrets::new(client.clone(), settings.poll_interval));
-    let clusters = Arc::new(rabbitmq_cluster::Clusters::new(client.clone(), settings.poll_interval));
+    let clusters = Arc::new(rabbitmq_cluster::Clusters::new(client.clone(), settings.poll_interval / 2));
     let surroundings = lane::Surroundings {
         client: client.clone(),
         cluster: cluster.clone(),

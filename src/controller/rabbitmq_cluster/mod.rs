@@ -1,9 +1,9 @@
 //! From a `clusterRef` to a broker: the RabbitmqCluster of the cluster operator, its Service, and
 //! the Secrets of its user and of its authority.
 //!
-//! A cluster is read once per poll interval however many pipelines refer to it, and again once
-//! the watch shows a change in what matters. Service and Secrets are read by name and never
-//! listed or watched; what changes in them is found at the next poll, or at the first refusal.
+//! A cluster is read once in half a poll interval however many pipelines refer to it, and again
+//! once the watch shows a change in what matters. Service and Secrets are read by name and never
+//! listed or watched; what changes in them is found by a poll, or at the first refusal.
 //! Where the cluster operator is not installed, nothing is there to refer to, and the operator
 //! runs all the same.
 
@@ -36,7 +36,7 @@ pub(crate) fn resource_of(object: &RetryPipeline) -> Option<Key> {
     Some(Key { namespace, name: cluster.name.clone() })
 }
 
-/// Reads clusters, and remembers them for as long as the operator polls.
+/// Reads clusters, and remembers them for a while.
 pub(crate) struct Clusters {
     client: Client,
     fresh_for: Duration,
@@ -83,7 +83,7 @@ impl Clusters {
         Self { client, fresh_for, memory: Mutex::default(), reading: Mutex::default() }
     }
 
-    /// What a cluster says, at most a poll interval old.
+    /// What a cluster says, as it is known.
     pub(crate) async fn facts(&self, key: &Key) -> Result<Arc<Facts>, Error> {
         if let Some(facts) = self.fresh_facts(key) {
             return Ok(facts);
@@ -96,8 +96,7 @@ impl Clusters {
         }
     }
 
-    /// Where the broker of a cluster is, at most a poll interval old. Failures are not
-    /// remembered.
+    /// Where the broker of a cluster is, as it is known. Failures are not remembered.
     pub(crate) async fn endpoint(&self, facts: &Arc<Facts>) -> Result<Arc<Endpoint>, Error> {
         if let Some(endpoint) = self.fresh_endpoint(facts) {
             return Ok(endpoint);

@@ -8,8 +8,10 @@
 use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::{Stream, StreamExt};
+use kube::api::ListParams;
 use kube::core::DynamicObject;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::reflector::{ObjectRef, Store};
@@ -21,7 +23,8 @@ use tokio_util::sync::CancellationToken;
 use super::facts::{self, Facts, Key};
 use super::{Clusters, resource_of};
 use crate::api::RetryPipeline;
-use crate::controller::{Guarded, reference};
+use crate::controller::backoff::jittered;
+use crate::controller::{API_TIMEOUT, Guarded, reference, within};
 
 /// Who is woken, and how.
 pub(crate) struct Wake {
@@ -30,41 +33,77 @@ pub(crate) struct Wake {
     pub(crate) triggers: mpsc::Sender<ObjectRef<Guarded>>,
 }
 
+/// How soon it is tried again to watch; the wait doubles up to the longest.
+const FIRST: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(30);
+
 /// Watches all clusters until the shutdown.
 pub(crate) async fn run(client: Client, wake: Wake, shutdown: CancellationToken) {
     let api: Api<DynamicObject> = Api::all_with(client, &facts::resource());
-    let events = watcher(api, watcher::Config::default().any_semantic()).default_backoff();
+    let watching = async {
+        loop {
+            possible(&api).await;
+            tracing::info!("watching RabbitmqClusters");
+            follow(watcher(api.clone(), watcher::Config::default().any_semantic()).default_backoff(), &wake)
+                .await;
+        }
+    };
     tokio::select! {
-        () = follow(events, &wake) => {}
+        () = watching => {}
         () = shutdown.cancelled() => {}
     }
 }
 
+/// Waits until the kind is there and may be listed. A watch would find that out as well, and warn
+/// about it each time.
+async fn possible(api: &Api<DynamicObject>) {
+    let (mut wait, mut is_told) = (FIRST, false);
+    loop {
+        let asked = within(API_TIMEOUT, api.list_metadata(&ListParams::default().limit(1))).await;
+        let why = match asked {
+            Ok(Ok(_)) => return,
+            Ok(Err(error)) => error.to_string(),
+            Err(error) => error.to_string(),
+        };
+        if !std::mem::replace(&mut is_told, true) {
+            tracing::info!(
+                why,
+                "RabbitmqClusters can't be watched: whoever refers to one looks from time to time"
+            );
+        }
+        tokio::time::sleep(jittered(wait)).await;
+        wait = (wait * 2).min(LONGEST);
+    }
+}
+
+/// Passes on what is watched, until the kind is gone or may no longer be watched.
 async fn follow(events: impl Stream<Item = Result<Event<DynamicObject>, watcher::Error>>, wake: &Wake) {
     let mut events = pin!(events);
     let mut listed = BTreeSet::new();
-    let mut is_watching = None;
     while let Some(event) = events.next().await {
-        let event = match event {
-            Ok(event) => event,
-            Err(error) => {
-                // Again and again the same while the kind is missing.
-                if is_watching != Some(false) {
-                    tracing::info!(%error, "RabbitmqClusters can't be watched: pipelines look at theirs from time to time");
+        match event {
+            Ok(event) => {
+                for key in wake.news(event, &mut listed) {
+                    wake.pipelines_of(&key).await;
                 }
-                is_watching = Some(false);
-                continue;
             }
-        };
-        if let Event::InitDone = event
-            && is_watching.replace(true) != Some(true)
-        {
-            tracing::info!("watching RabbitmqClusters");
-        }
-        for key in wake.news(event, &mut listed) {
-            wake.pipelines_of(&key).await;
+            Err(error) if is_impossible(&error) => return,
+            Err(error) => tracing::debug!(%error, "the watch of RabbitmqClusters is tried again"),
         }
     }
+}
+
+/// Whether a watch fails because the kind or the right is missing.
+fn is_impossible(error: &watcher::Error) -> bool {
+    use watcher::Error::{InitialListFailed, WatchError, WatchFailed, WatchStartFailed};
+    let code = match error {
+        InitialListFailed(kube::Error::Api(status))
+        | WatchStartFailed(kube::Error::Api(status))
+        | WatchFailed(kube::Error::Api(status))
+        | WatchError(status) => status.code,
+        _ => return false,
+    };
+    matches!(code, 403 | 404)
 }
 
 impl Wake {

@@ -338,8 +338,9 @@ async fn a_replay_stops_once_the_grant_of_its_target_is_withdrawn() {
     leave(world, owner).await;
 }
 
-/// The roles of `admission/roles.yaml` by these names, bound to an account in this world.
-async fn account_with(world: &World, wanted: &[&str]) {
+/// The roles of `admission/roles.yaml` by these names, with a change, bound to an account in this
+/// world, which the operator uses from now on.
+async fn account_with(world: &mut World, wanted: &[&str], change: impl Fn(&mut ClusterRole)) {
     let account = json!({"metadata": {"name": "redrive", "namespace": world.namespace}});
     let accounts = Api::<ServiceAccount>::namespaced(world.client.clone(), &world.namespace);
     accounts.create(&PostParams::default(), &serde_json::from_value(account).unwrap()).await.unwrap();
@@ -354,6 +355,7 @@ async fn account_with(world: &World, wanted: &[&str]) {
         let name = format!("{}-{}", world.namespace, role.name_any());
         role.metadata.name = Some(name.clone());
         role.metadata.labels = None;
+        change(&mut role);
         roles.create(&PostParams::default(), &role).await.unwrap();
         let binding = json!({
             "metadata": {"name": name},
@@ -363,6 +365,8 @@ async fn account_with(world: &World, wanted: &[&str]) {
         let binding = serde_json::from_value(binding).unwrap();
         bindings.create(&PostParams::default(), &binding).await.unwrap();
     }
+    let client = kubernetes::client_of_account(&world.client, &world.namespace, "redrive").await;
+    world.operators_client = Some(client);
 }
 
 async fn forget_roles(world: &World, names: &[&str]) {
@@ -392,9 +396,7 @@ async fn the_roles_are_enough_and_secrets_are_read_by_name_alone() {
     let mut world = World::new("tn-roles").await;
     let owner = shared(&world, granted(&world, "")).await;
     let roles = ["redrive-operator", "redrive-operator-clusters"];
-    account_with(&world, &roles).await;
-    let client = kubernetes::client_of_account(&world.client, &world.namespace, "redrive").await;
-    world.operators_client = Some(client);
+    account_with(&mut world, &roles, |_| {}).await;
     // What is noticed, the watch has shown.
     world.settings.poll_interval = Duration::from_secs(3_600);
     world.start();
@@ -430,9 +432,7 @@ async fn an_operator_without_the_role_for_clusters_says_which_one_it_lacks() {
     let owner = world.owner_here().await;
     owner.create(CLUSTER, &world.broker, world.addresses()).await;
     let roles = ["redrive-operator"];
-    account_with(&world, &roles).await;
-    let client = kubernetes::client_of_account(&world.client, &world.namespace, "redrive").await;
-    world.operators_client = Some(client);
+    account_with(&mut world, &roles, |_| {}).await;
     world.start();
     world.create(world.on_cluster(&owner, "orders", json!({}))).await;
     let told = world
@@ -445,4 +445,26 @@ async fn an_operator_without_the_role_for_clusters_says_which_one_it_lacks() {
     world.create_ready("stock", json!({})).await;
     forget_roles(&world, &roles).await;
     world.leave().await;
+}
+
+/// Where the role is bound in the cluster's namespace alone, there is no watch.
+#[tokio::test]
+async fn an_operator_that_may_not_watch_clusters_notices_changes_by_its_polls() {
+    let mut world = World::new("tn-nowatch").await;
+    let owner = shared(&world, granted(&world, "orders.")).await;
+    let roles = ["redrive-operator", "redrive-operator-clusters"];
+    account_with(&mut world, &roles, |role| {
+        for rule in role.rules.iter_mut().flatten() {
+            let is_it = rule.resources.iter().flatten().any(|resource| resource == "rabbitmqclusters");
+            rule.verbs.retain(|verb| !is_it || verb == "get");
+        }
+    })
+    .await;
+    world.start();
+    world.create(world.on_cluster(&owner, "orders", json!({}))).await;
+    world.ready("orders").await;
+    owner.annotate(CLUSTER, granted(&world, "carts.")).await;
+    world.until_reason("orders", "NamespaceNotAllowed").await;
+    forget_roles(&world, &roles).await;
+    leave(world, owner).await;
 }

@@ -224,6 +224,12 @@ impl Error {
         matches!(self, Self::NotFound(_) | Self::NotInstalled(_) | Self::Going(_))
     }
 
+    /// Whether its pipelines are left alone until the cluster changes, which the watch shows. What
+    /// is missing beside it is looked for at each poll.
+    pub(crate) fn parks(&self) -> bool {
+        self.is_cluster_gone() || self.is_permanent() || matches!(self, Self::ScaledToZero(_))
+    }
+
     /// Whether something is missing, and not just unreadable now.
     pub(crate) fn is_missing(&self) -> bool {
         !matches!(

@@ -57,7 +57,7 @@ impl Error {
 
     /// Whether nobody may look at the broker for this pipeline until that changes.
     pub(crate) fn parks(&self) -> bool {
-        matches!(self, Self::Cluster(error) if error.is_missing())
+        matches!(self, Self::Cluster(error) if error.parks())
     }
 }
 

@@ -67,6 +67,13 @@ struct Known {
 }
 
 impl Memory {
+    /// Notes that somebody asks for a cluster, before it is read: what the watch shows meanwhile is
+    /// news then. Returns how much news there was so far.
+    fn begin(&mut self, key: &Key) -> u64 {
+        self.clusters.entry(key.clone()).or_default();
+        self.news
+    }
+
     fn note(&mut self, key: &Key, shown: Option<&Facts>) -> bool {
         let Some(known) = self.clusters.get_mut(key) else { return false };
         if known.said.as_deref() == shown {
@@ -154,7 +161,7 @@ impl Clusters {
     }
 
     async fn read_facts(&self, key: &Key) -> Result<Arc<Facts>, Error> {
-        let before = self.memory().news;
+        let before = self.memory().begin(key);
         let result = self.fetch_cluster(key).await;
         let mut memory = self.memory();
         let is_current = memory.news == before;
@@ -294,6 +301,15 @@ mod tests {
         assert!(memory.note(&key, Some(&facts(json!({}), json!({})))));
         assert!(!memory.note(&key, None), "that it is not there is known");
         assert!(!memory.note(&other, Some(&facts(json!({}), json!({})))), "nobody has asked for it");
+    }
+
+    #[test]
+    fn what_comes_during_the_first_reading_is_news() {
+        let (mut memory, key) = asked(None);
+        memory.clusters.clear();
+        let before = memory.begin(&key);
+        assert!(memory.note(&key, Some(&facts(json!({}), json!({})))));
+        assert_ne!(memory.news, before, "what was read meanwhile is not kept");
     }
 
     #[test]

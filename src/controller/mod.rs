@@ -271,10 +271,22 @@ async fn say_farewell(mut deleted: mpsc::Receiver<Guarded>, context: Arc<Context
         while farewells.try_join_next().is_some() {}
         if let Ok(pipeline) = object.0 {
             let context = context.clone();
-            farewells.spawn(async move { retry_pipeline::deleted(pipeline, &context).await });
+            farewells.spawn(async move {
+                let cluster = rabbitmq_cluster::resource_of(&pipeline);
+                retry_pipeline::deleted(pipeline, &context).await;
+                if let Some(key) = cluster {
+                    context.clusters.forget_unless(&key, || is_referred_to(&key, &context.store));
+                }
+            });
         }
     }
     while farewells.join_next().await.is_some() {}
+}
+
+/// Whether a pipeline refers to this cluster.
+fn is_referred_to(key: &rabbitmq_cluster::Key, store: &Store<Guarded>) -> bool {
+    let refers = |object: &RetryPipeline| rabbitmq_cluster::resource_of(object).as_ref() == Some(key);
+    store.state().iter().any(|object| object.0.as_ref().is_ok_and(refers))
 }
 
 /// How long the operator goes on with what is under way once it is to stop. Less

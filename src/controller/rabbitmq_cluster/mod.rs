@@ -129,6 +129,16 @@ impl Clusters {
         self.memory().clusters.get(key)?.last.clone()
     }
 
+    /// Forgets a cluster unless somebody refers to it. Asked under the lock: whoever comes later
+    /// begins anew.
+    pub(crate) fn forget_unless(&self, key: &Key, is_referred_to: impl FnOnce() -> bool) {
+        let mut memory = self.memory();
+        if !is_referred_to() {
+            memory.clusters.remove(key);
+            self.reading.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+        }
+    }
+
     /// Takes note of what the watch shows; says whether it is news to whoever has asked. What was
     /// remembered is read again then.
     fn note(&self, key: &Key, shown: Option<&Facts>) -> bool {
@@ -310,6 +320,19 @@ mod tests {
         let before = memory.begin(&key);
         assert!(memory.note(&key, Some(&facts(json!({}), json!({})))));
         assert_ne!(memory.news, before, "what was read meanwhile is not kept");
+    }
+
+    #[tokio::test]
+    async fn a_cluster_is_forgotten_with_the_last_pipeline_that_refers_to_it() {
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let nowhere = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
+        let clusters = Clusters::new(Client::try_from(nowhere).unwrap(), Duration::ZERO);
+        let (_, key) = asked(None);
+        clusters.memory().begin(&key);
+        clusters.forget_unless(&key, || true);
+        assert_eq!(clusters.asked_for(), vec![key.clone()]);
+        clusters.forget_unless(&key, || false);
+        assert_eq!(clusters.asked_for(), []);
     }
 
     #[test]

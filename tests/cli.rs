@@ -63,6 +63,7 @@ fn assert_golden(name: &str, found: &str) {
 
 #[rstest]
 #[case("arguments")]
+#[case("cluster")]
 #[case("external")]
 #[case("jitter")]
 #[case("native")]
@@ -85,7 +86,10 @@ fn every_example_is_among_those() {
         .map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned())
         .collect();
     names.sort();
-    assert_eq!(names, ["arguments", "external", "jitter", "native", "none", "orders", "rabbitkit"]);
+    assert_eq!(
+        names,
+        ["arguments", "cluster", "external", "jitter", "native", "none", "orders", "rabbitkit"]
+    );
 }
 
 #[test]

@@ -14,6 +14,7 @@ cmd_up() {
     for part in "${parts[@]}"; do
         if part_is_external "$part"; then
             say "$(part_says "$part")"
+            part_needs "$part"
         else
             ours+=("$part")
         fi
@@ -30,6 +31,17 @@ cmd_up() {
     machine_packages curl=curl jq=jq ip=iproute2
     up_together "${ours[@]}"
     say "'$NAME' is up ($(since "$start")); for the tests: eval \"\$($HACK/dev env)\""
+}
+
+# What tests need beside a part that is not ours.
+part_needs() {
+    case $1 in
+        broker_*) ;;
+        *)
+            mkdir -p "$CACHE"
+            cluster_definition_cache
+            ;;
+    esac
 }
 
 # What the environment names instead of a part of ours.
@@ -214,6 +226,9 @@ cmd_env() {
     export_line REDRIVE_DEV_OURS "${ours[*]:-}"
     if [ -n "$SLOT" ] && trio_version >/dev/null; then
         env_trio
+    fi
+    if [ -s "$(cluster_definition)" ]; then
+        export_line REDRIVE_CLUSTER_DEFINITION "$(cluster_definition)"
     fi
     if [ -x "$(kube_bin)/kubectl" ]; then
         paths=$(kube_bin)

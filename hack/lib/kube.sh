@@ -153,6 +153,7 @@ kube_has_service_account() {
 kube_up() {
     machine_packages_kube
     kube_cache
+    cluster_definition_cache
     mkdir -p "$STATE/kube"
     pki_all
     step "etcd is ready at 127.0.0.1:$ETCD_PORT" kube_start_etcd

@@ -8,6 +8,11 @@ pub const RELEASE: &str = "redrive.dev/release";
 pub const GRANTS: &str = "redrive.dev/grants";
 /// On a RabbitmqCluster: the topology operator's list of namespaces that may refer to it.
 pub const TOPOLOGY_ALLOWED_NAMESPACES: &str = "rabbitmq.com/topology-allowed-namespaces";
+/// On a RabbitmqCluster: where its management API is, if not at its Service; the topology operator
+/// goes by it as well.
+pub const OPERATOR_CONNECTION_URI: &str = "rabbitmq.com/operator-connection-uri";
+/// On a RabbitmqCluster: where it speaks AMQP, if not at its Service.
+pub const AMQP_URI: &str = "redrive.dev/amqp-uri";
 /// On a namespace: the weakest replay guardrails its pipelines may have.
 pub const REPLAY_FLOOR: &str = "redrive.dev/replay-floor";
 /// The finalizer of a RetryPipeline that cleans up on the broker.

@@ -35,6 +35,12 @@ pub(super) struct Arguments {
     #[arg(long, env = "REDRIVE_ALLOW_LOCAL_BROKERS", value_parser = FalseyValueParser::new())]
     allow_local_brokers: bool,
 
+    /// Let every namespace that a RabbitmqCluster's annotation
+    /// rabbitmq.com/topology-allowed-namespaces lists use all of that cluster, as the
+    /// topology operator does, whatever redrive.dev/grants says.
+    #[arg(long, env = "REDRIVE_CLUSTER_WIDE_RIGHTS", value_parser = FalseyValueParser::new())]
+    cluster_wide_rights: bool,
+
     /// How often each vhost is compared with what its pipelines want.
     #[arg(long, value_name = "DURATION", env = "REDRIVE_POLL_INTERVAL", default_value = "60s", value_parser = poll_interval)]
     poll_interval: Duration,
@@ -144,6 +150,7 @@ impl Arguments {
             cluster_id: given(&self.cluster_id),
             namespace: given(&self.namespace),
             allow_local_brokers: self.allow_local_brokers,
+            cluster_wide_rights: self.cluster_wide_rights,
             poll_interval: self.poll_interval.to_std(),
             release_after: self.release_after.to_std(),
             replays: self.replays.settings(),

@@ -18,6 +18,7 @@ pub mod dlq_replay;
 mod events;
 mod lane;
 mod patch_status;
+pub(crate) mod rabbitmq_cluster;
 pub(crate) mod retry_pipeline;
 mod secrets;
 
@@ -39,6 +40,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use self::rabbitmq_cluster::watch::Wake;
 use crate::api::RetryPipeline;
 use crate::broker::AddressGuard;
 
@@ -60,6 +62,9 @@ pub struct Settings {
     pub namespace: Option<String>,
     /// Whether brokers may have loopback and link-local addresses (development).
     pub allow_local_brokers: bool,
+    /// Whether a namespace that may refer to a RabbitmqCluster may use all of it, whatever its
+    /// owner grants.
+    pub cluster_wide_rights: bool,
     /// How often a vhost is compared with what its pipelines want.
     pub poll_interval: Duration,
     /// How long a deletion waits for a broker or Secret that can't be reached.
@@ -74,6 +79,7 @@ impl Default for Settings {
             cluster_id: None,
             namespace: None,
             allow_local_brokers: false,
+            cluster_wide_rights: false,
             poll_interval: Duration::from_secs(60),
             release_after: Duration::from_secs(600),
             replays: ReplaySettings::default(),
@@ -87,6 +93,7 @@ pub(crate) struct Context {
     pub(crate) cluster: String,
     pub(crate) settings: Settings,
     pub(crate) secrets: Arc<secrets::Secrets>,
+    pub(crate) clusters: Arc<rabbitmq_cluster::Clusters>,
     pub(crate) lanes: lane::Lanes,
     pub(crate) backoff: backoff::Backoff,
     pub(crate) events: events::Events,
@@ -139,15 +146,17 @@ pub async fn run(client: Client, settings: Settings, shutdown: CancellationToken
     let writer = Writer::default();
     let guard = AddressGuard::new(settings.allow_local_brokers, api_server_addresses(&client).await);
     let (replays, parts) = dlq_replay::parts(&client, &settings, guard.clone());
-    let watched = Watched { store: writer.as_reader(), triggers, replays, guard };
-    let context = context(client, cluster, settings, watched, &shutdown);
+    let watched = Watched { store: writer.as_reader(), triggers: triggers.clone(), replays, guard };
+    let context = context(client.clone(), cluster, settings, watched, &shutdown);
+    let wake = Wake { clusters: context.clusters.clone(), store: context.store.clone(), triggers };
     let (gone, deleted) = mpsc::channel(1_024);
     let mut farewell = tokio::spawn(say_farewell(deleted, context.clone()));
     tracing::info!(cluster = context.cluster, "the operator is running");
     let finished = async {
         let pipelines = work(changes(api, writer, gone), due, &shutdown, context.clone());
         let replays = dlq_replay::work(parts, &shutdown, context.clone());
-        futures::join!(pipelines, replays, settle(&shutdown, &context));
+        let clusters = rabbitmq_cluster::watch::run(client, wake, shutdown.clone());
+        futures::join!(pipelines, replays, clusters, settle(&shutdown, &context));
         context.lanes.finish().await;
         let _ = (&mut farewell).await;
     };
@@ -183,18 +192,25 @@ fn context(
     shutdown: &CancellationToken,
 ) -> Arc<Context> {
     let Watched { store, triggers, replays, guard } = watched;
-    let tuning = lane::Tuning { poll_interval: settings.poll_interval, shutdown: shutdown.clone() };
+    let tuning = lane::Tuning {
+        poll_interval: settings.poll_interval,
+        cluster_wide_rights: settings.cluster_wide_rights,
+        shutdown: shutdown.clone(),
+    };
     let secrets = Arc::new(secrets::Secrets::new(client.clone(), settings.poll_interval));
+    let clusters = Arc::new(rabbitmq_cluster::Clusters::new(client.clone(), settings.poll_interval / 2));
     let surroundings = lane::Surroundings {
         client: client.clone(),
         cluster: cluster.clone(),
         guard,
         secrets: secrets.clone(),
+        clusters: clusters.clone(),
     };
     Arc::new(Context {
         client: client.clone(),
         cluster,
         secrets,
+        clusters,
         lanes: lane::Lanes::new(surroundings, store.clone(), triggers, tuning),
         store,
         backoff: backoff::Backoff::default(),
@@ -255,10 +271,22 @@ async fn say_farewell(mut deleted: mpsc::Receiver<Guarded>, context: Arc<Context
         while farewells.try_join_next().is_some() {}
         if let Ok(pipeline) = object.0 {
             let context = context.clone();
-            farewells.spawn(async move { retry_pipeline::deleted(pipeline, &context).await });
+            farewells.spawn(async move {
+                let cluster = rabbitmq_cluster::resource_of(&pipeline);
+                retry_pipeline::deleted(pipeline, &context).await;
+                if let Some(key) = cluster {
+                    context.clusters.forget_unless(&key, || is_referred_to(&key, &context.store));
+                }
+            });
         }
     }
     while farewells.join_next().await.is_some() {}
+}
+
+/// Whether a pipeline refers to this cluster.
+fn is_referred_to(key: &rabbitmq_cluster::Key, store: &Store<Guarded>) -> bool {
+    let refers = |object: &RetryPipeline| rabbitmq_cluster::resource_of(object).as_ref() == Some(key);
+    store.state().iter().any(|object| object.0.as_ref().is_ok_and(refers))
 }
 
 /// How long the operator goes on with what is under way once it is to stop. Less

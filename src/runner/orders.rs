@@ -1,8 +1,8 @@
 //! What a worker is told while it runs: live edits of the replay, and what its pipeline allows.
 //! Pure.
 
-use crate::api::conditions::ReplayReason;
-use crate::api::{AdmittedBy, AuditLevel, DlqReplay, ReplayTo, RetryPipeline, TargetKind};
+use crate::api::conditions::{PipelineCondition, PipelineReason, ReplayReason};
+use crate::api::{AdmittedBy, AuditLevel, Broker, DlqReplay, ReplayTo, RetryPipeline, TargetKind};
 use crate::broker::replay::Orders;
 use crate::replay::run::{Guard, Pace};
 
@@ -50,6 +50,9 @@ pub(crate) fn directive(
         Some(pipeline) if pipeline.metadata.deletion_timestamp.is_none() => pipeline,
         _ => return end(ReplayReason::Stopped, "the pipeline was deleted"),
     };
+    if is_not_allowed(pipeline) {
+        return end(ReplayReason::Stopped, "the cluster's owner no longer grants what the pipeline uses");
+    }
     if let Some(why) = forbidden(replay, pipeline, has_trail) {
         return end(ReplayReason::Stopped, why);
     }
@@ -86,6 +89,25 @@ fn numbers(replay: &DlqReplay, pipeline: &RetryPipeline) -> Result<(Pace, Guard)
             Err(problems.map(|problem| problem.to_string()).collect::<Vec<_>>().join("; "))
         }
     }
+}
+
+/// Whether the pipeline has lost its rights on a shared cluster.
+fn is_not_allowed(pipeline: &RetryPipeline) -> bool {
+    pipeline.status.iter().flat_map(|status| &status.conditions).any(|condition| {
+        condition.type_ == PipelineCondition::Ready.as_str()
+            && condition.status == "False"
+            && condition.reason == PipelineReason::NamespaceNotAllowed.as_str()
+    })
+}
+
+/// Whether the operator has looked at a pipeline of a shared cluster as it is now: what an edit
+/// names may be more than the cluster's owner grants. One with a Secret of its own needs nobody's
+/// leave.
+pub(crate) fn is_looked_at(pipeline: &RetryPipeline) -> bool {
+    let conditions = pipeline.status.iter().flat_map(|status| &status.conditions);
+    let mut ready = conditions.filter(|condition| condition.type_ == PipelineCondition::Ready.as_str());
+    matches!(pipeline.spec.broker, Broker::SecretRef(_))
+        || ready.any(|ready| ready.observed_generation == pipeline.metadata.generation)
 }
 
 /// What the pipeline does not allow any more.
@@ -174,6 +196,38 @@ mod tests {
         assert_eq!(guard.canary, Canary { messages: 5, after: Duration::from_secs(300), tries: 3 });
         assert!(guard.require_consumers && guard.pause_above_target_depth.is_none());
         assert_eq!((guard.max_unroutable, orders.hold, orders.cancel), (1, None, false));
+    }
+
+    /// A pipeline on a cluster, at generation 2, with a Ready condition.
+    fn on_cluster(status: &str, reason: &str, observed: i64) -> RetryPipeline {
+        let mut object = pipeline(json!({}));
+        object.spec.broker = serde_json::from_value(json!({"clusterRef": {"name": "rmq"}})).unwrap();
+        object.metadata.generation = Some(2);
+        object.status = serde_json::from_value(json!({"conditions": [{
+            "type": "Ready", "status": status, "reason": reason, "message": "m", "observedGeneration": observed,
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }]}))
+        .unwrap();
+        object
+    }
+
+    #[test]
+    fn an_edit_on_a_shared_cluster_is_looked_at_before_it_counts() {
+        assert!(is_looked_at(&on_cluster("True", "Reconciled", 2)));
+        assert!(!is_looked_at(&on_cluster("True", "Reconciled", 1)));
+        let mut fresh = on_cluster("True", "Reconciled", 2);
+        fresh.status = None;
+        assert!(!is_looked_at(&fresh));
+        assert!(is_looked_at(&pipeline(json!({}))), "a Secret of its own needs nobody's leave");
+    }
+
+    #[test]
+    fn rights_that_are_withdrawn_end_it_and_other_troubles_do_not() {
+        let plain = replay(json!({}), json!({}));
+        let refused = on_cluster("False", "NamespaceNotAllowed", 2);
+        assert_eq!(end(Some(&plain), Some(&refused)), ReplayReason::Stopped);
+        orders(&plain, &on_cluster("False", "BrokerUnreachable", 2));
+        orders(&plain, &on_cluster("True", "Reconciled", 1));
     }
 
     #[test]

@@ -244,6 +244,15 @@ pub(super) fn cut(text: &str, most: usize) -> String {
     text[..end.unwrap_or(0)].to_owned()
 }
 
+/// How many messages there are to move, as far as the plan tells.
+pub(super) fn total(replay: &DlqReplay) -> i64 {
+    let status = replay.status.as_ref();
+    let matching = status.and_then(|status| status.plan.as_ref()).map_or(i64::MAX, |plan| plan.matching);
+    let limit = replay.spec.select.as_ref().and_then(|select| select.limit);
+    let admitted = status.and_then(|status| status.admission.as_ref()).and_then(|one| one.max_messages);
+    [limit, admitted].into_iter().flatten().fold(matching, i64::min)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

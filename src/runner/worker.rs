@@ -10,8 +10,8 @@ use tokio_util::sync::CancellationToken;
 use super::audit::{About, Stream, Trail};
 use super::driver::{self, Task};
 use super::lease::{Claim, Held};
-use super::orders::Verdict;
-use super::progress::{Progress, checkpoint_of, now, shortened};
+use super::orders::{Verdict, is_looked_at};
+use super::progress::{Progress, checkpoint_of, now, shortened, total};
 use super::supervise::Supervision;
 use crate::api::conditions::ReplayReason;
 use crate::api::{AuditLevel, DlqReplay, ProgressOutcome, ProgressState, RetryPipeline};
@@ -27,6 +27,9 @@ const LOOK: Duration = Duration::from_millis(500);
 
 /// How long to wait between two attempts at something that failed.
 const AGAIN: Duration = Duration::from_secs(2);
+
+/// How often a pipeline that was just edited is looked at.
+const LOOKS: usize = 5;
 
 /// How long a worker that was told to stop tries to write its outcome.
 const LAST_WORDS: Duration = Duration::from_secs(15);
@@ -71,6 +74,9 @@ pub(crate) enum Error {
     /// The API server did not answer.
     #[error("the {0} can't be read: the API server does not answer")]
     Timeout(&'static str),
+    /// The pipeline was edited, and nobody knows yet whether it may.
+    #[error("the operator has not looked at the newest edit of the pipeline yet")]
+    NotLookedAt,
     /// The broker.
     #[error(transparent)]
     Broker(#[from] BrokerError),
@@ -119,9 +125,16 @@ impl Work {
         Ok(found.filter(|found| found.metadata.uid.as_ref() == Some(&self.uid)).map(Arc::new))
     }
 
+    /// The pipeline, once the operator has looked at it as it is.
     async fn pipeline(&self, replay: &DlqReplay) -> Result<Option<Arc<RetryPipeline>>, Error> {
         let api: Api<RetryPipeline> = Api::namespaced(self.client.clone(), &self.namespace);
-        Ok(read("RetryPipeline", api.get_opt(&replay.spec.pipeline_ref.name)).await?.map(Arc::new))
+        for _ in 0..LOOKS {
+            match read("RetryPipeline", api.get_opt(&replay.spec.pipeline_ref.name)).await? {
+                Some(edited) if !is_looked_at(&edited) => tokio::time::sleep(AGAIN).await,
+                found => return Ok(found.map(Arc::new)),
+            }
+        }
+        Err(Error::NotLookedAt)
     }
 }
 
@@ -130,15 +143,6 @@ async fn read<T>(what: &'static str, call: impl Future<Output = Result<T, kube::
         Ok(result) => result.map_err(|source| Error::Kubernetes { what, source: Box::new(source) }),
         Err(_) => Err(Error::Timeout(what)),
     }
-}
-
-/// How many messages there are to move, as far as the plan tells.
-fn total(replay: &DlqReplay) -> i64 {
-    let status = replay.status.as_ref();
-    let matching = status.and_then(|status| status.plan.as_ref()).map_or(i64::MAX, |plan| plan.matching);
-    let limit = replay.spec.select.as_ref().and_then(|select| select.limit);
-    let admitted = status.and_then(|status| status.admission.as_ref()).and_then(|one| one.max_messages);
-    [limit, admitted].into_iter().flatten().fold(matching, i64::min)
 }
 
 /// How the work is over.

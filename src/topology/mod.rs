@@ -21,6 +21,7 @@ pub mod plan;
 pub mod policy_check;
 mod problem;
 pub mod removal;
+pub mod rights;
 pub mod spec;
 mod uses;
 pub mod validate;

@@ -139,21 +139,6 @@ async fn the_example_with_numbers_in_arguments_becomes_ready() {
 }
 
 #[tokio::test]
-async fn a_reference_to_a_cluster_says_that_it_is_not_supported_yet() {
-    let mut world = World::new("clusterref").await;
-    world.start();
-    let mut manifest = world.manifest("orders", json!({}));
-    manifest["spec"]["broker"] = json!({"clusterRef": {"name": "rmq", "namespace": "messaging"}});
-    world.create(manifest).await;
-    let pipeline = world.until_reason("orders", "NotSupportedYet").await;
-    assert!(message(&pipeline, "Ready").contains("use secretRef"), "{}", describe(&pipeline));
-    assert_eq!(verdict(&pipeline, "Stalled"), "True NotSupportedYet");
-    assert_eq!(pipeline.status.as_ref().unwrap().observed_generation, Some(1));
-    assert!(world.proxy.seen().is_empty(), "nothing was asked of any broker");
-    world.leave().await;
-}
-
-#[tokio::test]
 async fn everything_is_recorded_as_intended_before_the_first_write() {
     let mut world = World::new("intended").await;
     world.proxy.hold_writes();

@@ -7,6 +7,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use redrive::api::DlqReplay;
 use serde_json::{Value, json};
 
+use crate::support::clusters::CLUSTER;
 use crate::support::world::World;
 
 /// How it ended, with standard output and standard error.
@@ -70,6 +71,27 @@ async fn dead_letters_are_shown_and_stay_in_their_order() {
     let (code, _, err) = inspect(&world, &["--quarantine", "other"], &[]).await;
     let wanted = "error: --quarantine other: the pipeline has poison, replay-limit\n";
     assert_eq!((code, err.as_str()), (1, wanted));
+    world.leave().await;
+}
+
+#[tokio::test]
+async fn whoever_may_read_a_clusters_secrets_looks_with_its_user() {
+    let mut world = World::new("inspect-cluster").await;
+    let owner = world.owner_here().await;
+    owner.create(CLUSTER, &world.broker, world.addresses()).await;
+    world.start();
+    world.create(world.on_cluster(&owner, "orders", json!({}))).await;
+    world.ready("orders").await;
+    for id in 0..3 {
+        publish(&world, "orders.queue.dlq", id, "a").await;
+    }
+    let (code, out, err) = inspect(&world, &[], &[]).await;
+    assert_eq!((code, err.as_str()), (0, ""), "{out}");
+    assert!(out.starts_with("orders.queue.dlq: 3 messages, 3 of them read\n"), "{out}");
+    owner.delete(CLUSTER).await;
+    let (code, _, err) = inspect(&world, &[], &[]).await;
+    assert_eq!(code, 1);
+    assert!(err.contains("does not exist") && err.contains("use --broker-uri with a broker user"), "{err}");
     world.leave().await;
 }
 

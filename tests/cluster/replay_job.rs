@@ -1,6 +1,7 @@
 //! A worker that really runs in a pod, on the development cluster's own node.
 
 use std::process::Command;
+use std::sync::OnceLock;
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Node, Pod, PodStatus, Secret, ServiceAccount};
@@ -13,6 +14,7 @@ use serde_json::{Value, json};
 
 use crate::replay_audit::records;
 use crate::support::application::ids;
+use crate::support::clusters::CLUSTER;
 use crate::support::replays::{DLQ, SOURCE, moved, phase_of};
 use crate::support::world::{SECRET, World};
 use crate::support::{eventually, variable};
@@ -24,12 +26,15 @@ const PASSWORD: &str = "geheim-7f3a91";
 
 /// The command of this build as an image on the node.
 fn make_image() {
-    let output = Command::new(variable("REDRIVE_DEV"))
-        .args(["image", env!("CARGO_BIN_EXE_redrive")])
-        .env("REDRIVE_DEV_NAME", variable("REDRIVE_DEV_NAME"))
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    static MADE: OnceLock<()> = OnceLock::new();
+    MADE.get_or_init(|| {
+        let output = Command::new(variable("REDRIVE_DEV"))
+            .args(["image", env!("CARGO_BIN_EXE_redrive")])
+            .env("REDRIVE_DEV_NAME", variable("REDRIVE_DEV_NAME"))
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    });
 }
 
 async fn create<K>(world: &World, object: Value)
@@ -202,5 +207,33 @@ async fn a_worker_in_a_pod_whose_node_is_drained_is_followed_by_one_that_goes_on
     let jobs: Api<Job> = Api::namespaced(world.client.clone(), &world.namespace);
     assert!(jobs.list(&ListParams::default()).await.unwrap().items.is_empty());
     assert_eq!(phase_of(&world.replays().get("r").await.unwrap()), "Completed");
+    world.leave().await;
+}
+
+/// With credentials that nothing in the pipeline's namespace holds.
+#[tokio::test]
+async fn a_worker_in_a_pod_comes_as_the_user_of_a_cluster() {
+    make_image();
+    let mut world = World::for_replays("rj-cluster").await;
+    make_account(&world).await;
+    world.delete_secret().await;
+    let owner = world.owner().await;
+    let mut annotations = world.addresses();
+    annotations["rabbitmq.com/topology-allowed-namespaces"] = json!(world.namespace);
+    annotations["redrive.dev/grants"] = json!(format!("{}={}:orders.", world.namespace, world.vhost));
+    owner.create(CLUSTER, &world.broker, annotations).await;
+    let replays = &mut world.settings.replays;
+    replays.runner = RunnerKind::Job;
+    replays.image = IMAGE.to_owned();
+    replays.host_network = true;
+    world.start();
+    world.create(world.on_cluster(&owner, "orders", json!({}))).await;
+    world.ready("orders").await;
+    world.broker.fill(&world.vhost, DLQ, 10).await;
+    world.replay("r", json!({"pace": {"messagesPerSecond": 100}})).await;
+    world.until_phase("r", "Completed").await;
+    world.until_messages(&[(DLQ, 0), (SOURCE, 10)]).await;
+    until_nothing_is_left(&world).await;
+    owner.leave().await;
     world.leave().await;
 }

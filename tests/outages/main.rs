@@ -9,6 +9,7 @@
 
 mod api_server;
 mod brokers;
+mod definitions;
 mod parts;
 mod quorum;
 mod replays;

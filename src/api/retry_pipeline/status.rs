@@ -42,6 +42,12 @@ pub struct RetryPipelineStatus {
     #[schemars(length(max = 255))]
     pub broker_id: Option<String>,
 
+    /// The UID of the RabbitmqCluster that this was built on, where spec.broker refers to one.
+    /// Another one of the same name is built on anew.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub cluster_uid: Option<String>,
+
     /// The settings in force, defaults filled in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effective: Option<Effective>,

@@ -2,6 +2,7 @@
 //! from flags.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::ListParams;
@@ -12,6 +13,8 @@ use crate::api::{Broker, DlqReplay, ReplayPolicy, RetryPipeline};
 use crate::broker::connection::Parts;
 use crate::broker::{Endpoint, EndpointError};
 use crate::cli::cluster::{Connected, answered, refusal};
+use crate::cli::controller::chain;
+use crate::controller::rabbitmq_cluster::{Clusters, resource_of};
 use crate::topology::pipeline::Pipeline;
 use crate::topology::spec::Identity;
 use crate::topology::validate::validate;
@@ -118,11 +121,7 @@ async fn from_secret(
     let name = match (&policy.secret_ref, &pipeline.spec.broker) {
         (Some(own), _) => &own.name,
         (None, Broker::SecretRef(secret)) => &secret.name,
-        (None, Broker::ClusterRef(_)) => {
-            return Err(
-                "the pipeline has no Secret: use --broker-uri with a broker user of your own".to_owned()
-            );
-        }
+        (None, Broker::ClusterRef(_)) => return from_cluster(cluster, pipeline).await,
     };
     let secrets = Api::<Secret>::namespaced(cluster.client.clone(), &cluster.namespace);
     let secret = match secrets.get(name).await {
@@ -139,6 +138,22 @@ async fn from_secret(
     };
     let data = secret.data.unwrap_or_default().into_iter().map(|(key, value)| (key, value.0)).collect();
     Endpoint::from_secret(&data).map_err(|error| format!("the Secret {name:?} can't be used: {error}"))
+}
+
+/// With the user of the RabbitmqCluster, for whoever may read its Secrets.
+async fn from_cluster(cluster: &Connected, pipeline: &RetryPipeline) -> Result<Endpoint, String> {
+    let key = resource_of(pipeline).ok_or("the pipeline refers to no RabbitmqCluster")?;
+    let clusters = Clusters::new(cluster.client.clone(), Duration::ZERO);
+    match clusters.read(&key).await {
+        Ok(endpoint) => Ok(Endpoint::clone(&endpoint)),
+        Err(error) => Err(format!(
+            "{}: use --broker-uri with a broker user of your own, or let the operator look: {} replay {} --dry-run \
+             --wait --justification TEXT",
+            chain(&error),
+            crate::cli::program(),
+            pipeline.name_any()
+        )),
+    }
 }
 
 fn from_flags(arguments: &Arguments, uri: &str) -> Result<Endpoint, String> {

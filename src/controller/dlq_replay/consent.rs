@@ -8,12 +8,14 @@ use kube::{Api, ResourceExt};
 
 use super::Trouble;
 use super::verifiability::{self, Verdict};
-use crate::api::{DlqReplay, RetryPipeline};
+use crate::api::conditions::PipelineReason;
+use crate::api::{DlqReplay, ReplayTo, RetryPipeline};
 use crate::broker::Endpoint;
 use crate::controller::Context;
 use crate::controller::api_server::{WriteError, written};
-use crate::controller::retry_pipeline::{DereferenceError, secret_key};
+use crate::controller::retry_pipeline::{DereferenceError, check_also, find};
 use crate::runner::audit::Stream;
+use crate::topology::rights::Use;
 
 /// The pipeline of a replay as the API server has it now; nothing where there is none.
 pub(super) async fn pipeline(
@@ -31,11 +33,37 @@ pub(super) async fn endpoint_of(
     context: &Context,
 ) -> Result<Arc<Endpoint>, DereferenceError> {
     let own = pipeline.spec.replay_policy.as_ref().and_then(|policy| policy.secret_ref.as_ref());
-    let key = match own {
-        Some(secret) => (pipeline.namespace().unwrap_or_default(), secret.name.clone()),
-        None => secret_key(pipeline).ok_or(DereferenceError::ClusterRef)?,
+    match own {
+        Some(secret) => {
+            let key = (pipeline.namespace().unwrap_or_default(), secret.name.clone());
+            Ok(context.secrets.endpoint(&key).await?)
+        }
+        None => Ok(find(pipeline, context).await?.endpoint),
+    }
+}
+
+/// Why the owner of the pipeline's cluster does not let a replay publish where it wants to;
+/// nothing where they do. What belongs to the pipeline is the pipeline's to ask for.
+pub(super) async fn beyond_grants(
+    object: &DlqReplay,
+    pipeline: &RetryPipeline,
+    context: &Context,
+) -> Result<Option<String>, DereferenceError> {
+    let uses = match object.spec.to() {
+        ReplayTo::Queue(queue) => vec![Use::queue("to.queue.name", &queue.name)],
+        ReplayTo::Exchange(exchange) => vec![Use::exchange("to.exchange.name", &exchange.name)],
+        // The pipeline's own queues, and exchanges that it names itself.
+        ReplayTo::WorkQueue {}
+        | ReplayTo::Origin {}
+        | ReplayTo::Quarantine(_)
+        | ReplayTo::ParkingLot {}
+        | ReplayTo::Discard {} => return Ok(None),
     };
-    Ok(context.secrets.endpoint(&key).await?)
+    match check_also(pipeline, &uses, context).await {
+        Ok(()) => Ok(None),
+        Err(error) if error.reason() == PipelineReason::NamespaceNotAllowed => Ok(Some(error.to_string())),
+        Err(error) => Err(error),
+    }
 }
 
 /// The endpoint of a replay; nothing where its pipeline is gone.

@@ -136,8 +136,11 @@ async fn checked(object: &DlqReplay, context: &Context) -> Way<RetryPipeline> {
         return end((ReplayReason::AlreadyRun, text));
     }
     let has_trail = context.replays.settings.audit.is_some();
-    match refusal::policy(object, &pipeline, has_trail) {
-        Some(refused) => end(refused),
+    if let Some(refused) = refusal::policy(object, &pipeline, has_trail) {
+        return end(refused);
+    }
+    match consent::beyond_grants(object, &pipeline, context).await.map_err(Trouble::from)? {
+        Some(text) => end((ReplayReason::PreflightFailed, text)),
         None => Ok(pipeline),
     }
 }

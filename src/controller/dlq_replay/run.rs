@@ -25,6 +25,10 @@ pub(super) async fn go_on(object: &DlqReplay, context: &Context) -> Result<Actio
         update_status::conclude(object, &verdict, context).await?;
         return Ok(Action::requeue(Duration::ZERO));
     }
+    if let Some(why) = withdrawn(object, context).await? {
+        update_status::conclude(object, &Verdict::ended(ReplayReason::Stopped, why), context).await?;
+        return Ok(Action::requeue(Duration::ZERO));
+    }
     // After a start of the operator this is what keeps others out.
     let _ = context.replays.active.claim(object, []);
     let verdict = match ensure(object, context).await? {
@@ -45,6 +49,15 @@ pub(super) async fn go_on(object: &DlqReplay, context: &Context) -> Result<Actio
     let verdict = outcome(&object).unwrap_or(verdict);
     update_status::conclude(&object, &verdict, context).await?;
     Ok(Action::requeue(Duration::ZERO))
+}
+
+/// Why the owner of the pipeline's cluster no longer lets it publish where it does. Whoever can't
+/// be asked has withdrawn nothing.
+async fn withdrawn(object: &DlqReplay, context: &Context) -> Result<Option<String>, Trouble> {
+    match consent::pipeline(object, context).await? {
+        Some(pipeline) => Ok(consent::beyond_grants(object, &pipeline, context).await.unwrap_or_default()),
+        None => Ok(None),
+    }
 }
 
 async fn ensure(object: &DlqReplay, context: &Context) -> Result<State, Trouble> {

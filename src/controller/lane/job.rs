@@ -40,6 +40,8 @@ pub(crate) struct Maintain {
     /// Whether the current specification has been applied before, so that every
     /// difference is drift.
     pub(crate) settled: bool,
+    /// The UID of the RabbitmqCluster, where it was looked up.
+    pub(crate) cluster_uid: Option<String>,
 }
 
 /// How far a removal goes this time.

@@ -40,6 +40,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::gathering::{Arrivals, gather};
 use super::claims::Claims;
+use super::rabbitmq_cluster::Clusters;
 use super::secrets::Secrets;
 use super::{Guarded, backoff};
 use crate::broker::{AddressGuard, BrokerError, Endpoint, Management};
@@ -51,6 +52,7 @@ const BATCH: usize = 2_048;
 #[derive(Clone, Debug)]
 pub(crate) struct Tuning {
     pub(crate) poll_interval: Duration,
+    pub(crate) cluster_wide_rights: bool,
     pub(crate) shutdown: CancellationToken,
 }
 
@@ -60,6 +62,7 @@ pub(crate) struct Surroundings {
     pub(crate) cluster: String,
     pub(crate) guard: AddressGuard,
     pub(crate) secrets: Arc<Secrets>,
+    pub(crate) clusters: Arc<Clusters>,
 }
 
 /// What tells lanes apart: never shared between credentials.
@@ -75,6 +78,7 @@ struct Shared {
     cluster: String,
     guard: AddressGuard,
     secrets: Arc<Secrets>,
+    clusters: Arc<Clusters>,
     store: Store<Guarded>,
     triggers: mpsc::Sender<ObjectRef<Guarded>>,
     tuning: Tuning,
@@ -102,12 +106,13 @@ impl Lanes {
         triggers: mpsc::Sender<ObjectRef<Guarded>>,
         tuning: Tuning,
     ) -> Self {
-        let Surroundings { client, cluster, guard, secrets } = surroundings;
+        let Surroundings { client, cluster, guard, secrets, clusters } = surroundings;
         let shared = Shared {
             client,
             cluster,
             guard,
             secrets,
+            clusters,
             store,
             triggers,
             tuning,

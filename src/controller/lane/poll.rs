@@ -9,7 +9,7 @@ use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
 
 use super::super::Guarded;
-use super::super::retry_pipeline::{prepare, secret_key, update_status};
+use super::super::retry_pipeline::{Source, is_welcome, polled, prepare, source, update_status};
 use super::Lane;
 use super::compare::{Decision, View, decide};
 use crate::api::RetryPipeline;
@@ -17,8 +17,8 @@ use crate::broker::BrokerError;
 use crate::topology::effective::PolicyIndex;
 
 impl Lane {
-    /// Looks at the vhost once for all members. A difference on the broker, another
-    /// Secret, or a status that is not up to date wakes the pipeline.
+    /// Looks at the vhost once for all members. A difference on the broker, other
+    /// credentials, or a status that is not up to date wakes the pipeline.
     pub(super) async fn poll(&mut self, members: Vec<ObjectRef<Guarded>>) {
         let started = Instant::now();
         let mut members = self.objects(&members);
@@ -46,6 +46,12 @@ impl Lane {
             // One copy at a time: a thousand of them are ten megabytes.
             let Ok(object) = &object.0 else { continue };
             let Ok(task) = prepare(Arc::new(object.clone()), &self.shared.cluster) else { continue };
+            let everything = shared.tuning.cluster_wide_rights;
+            if !is_welcome(object, &task.pipeline, &shared.clusters, everything).await {
+                woken += 1;
+                self.wake(object).await;
+                continue;
+            }
             // Pipelines that wait for a proof come back by themselves.
             let Decision { mut maintained, act, findings, .. } =
                 decide(&task, &task.inventory, &BTreeSet::new(), view);
@@ -76,21 +82,21 @@ impl Lane {
         known.filter(|object| is_due(object)).collect()
     }
 
-    /// Reads each Secret again and wakes those whose endpoint has changed.
+    /// Reads each Secret and cluster again and wakes those whose endpoint has changed.
     async fn wake_rotated(&mut self, members: &mut Vec<Arc<Guarded>>) {
-        let key_of = |object: &Guarded| object.0.as_ref().ok().and_then(secret_key);
-        let mut same = BTreeMap::new();
+        let source_of = |object: &Guarded| object.0.as_ref().ok().map(source);
+        let mut same: BTreeMap<Source, bool> = BTreeMap::new();
         for object in members.iter() {
-            let Some(key) = key_of(object) else { continue };
-            if let Entry::Vacant(unread) = same.entry(key) {
-                let endpoint = self.shared.secrets.read(unread.key()).await;
+            let Some(source) = source_of(object) else { continue };
+            if let Entry::Vacant(unread) = same.entry(source) {
+                let endpoint = polled(unread.key(), &self.shared.secrets, &self.shared.clusters).await;
                 let unchanged = endpoint.is_ok_and(|endpoint| endpoint.fingerprint() == self.key.endpoint);
                 unread.insert(unchanged);
             }
         }
         let (stay, rotated): (Vec<_>, Vec<_>) = std::mem::take(members)
             .into_iter()
-            .partition(|object| key_of(object).and_then(|key| same.get(&key)) == Some(&true));
+            .partition(|object| source_of(object).and_then(|source| same.get(&source)) == Some(&true));
         self.wake_all(&rotated).await;
         *members = stay;
     }

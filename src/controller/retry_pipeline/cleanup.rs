@@ -116,7 +116,14 @@ async fn delete_vanished(object: &Arc<RetryPipeline>, context: &Context) -> Resu
     if object.spec.deletion_policy() != DeletionPolicy::Delete {
         return Err("the resource was gone before its queues could be proven empty".to_owned());
     }
-    let endpoint = dereference::last_endpoint(object, context).await.map_err(|error| error.to_string())?;
+    if dereference::another_cluster(object, context).await.is_some() {
+        return Ok(());
+    }
+    let endpoint = match dereference::last_endpoint(object, context).await {
+        Ok(endpoint) => endpoint,
+        Err(error) if error.is_broker_gone() => return Ok(()),
+        Err(error) => return Err(error.to_string()),
+    };
     match (Removing { object, context, endpoint }).delete().await {
         Ok(_) => Ok(()),
         Err(Stop::Write(error)) => Err(error.to_string()),
@@ -134,8 +141,13 @@ async fn pass(object: &Arc<RetryPipeline>, context: &Context) -> Result<Next, Wr
     if object.annotations().get(RELEASE).is_some_and(|value| value == "true") {
         return Ok(let_go(object, context, "released by annotation").await);
     }
+    if dereference::another_cluster(object, context).await.is_some() {
+        return Ok(Next::Release);
+    }
     let endpoint = match dereference::last_endpoint(object, context).await {
         Ok(endpoint) => endpoint,
+        // Nothing is left to clean.
+        Err(error) if error.is_broker_gone() => return Ok(Next::Release),
         // Only where the credentials are gone for good does the wait end.
         Err(error) => {
             return give_up_later(object, context, error.reason(), error.to_string(), error.is_gone()).await;

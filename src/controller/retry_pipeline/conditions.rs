@@ -167,6 +167,20 @@ pub(super) fn of_suspended() -> Vec<Verdict> {
     ]
 }
 
+/// The verdicts on a pipeline whose broker is another one than before: no longer Ready until it is
+/// built there.
+pub(super) fn of_rebuilding(reason: PipelineReason, message: &str) -> Vec<Verdict> {
+    use PipelineCondition::{AtLeastOnce, Drifted, Ready, Reconciling, Stalled};
+    let unknown = "not looked at yet";
+    vec![
+        verdict(Ready, "False", reason, message),
+        verdict(AtLeastOnce, "Unknown", reason, unknown),
+        verdict(Drifted, "Unknown", reason, unknown),
+        verdict(Stalled, "False", reason, "it is built"),
+        verdict(Reconciling, "True", reason, message),
+    ]
+}
+
 /// The verdicts on a pipeline that is being deleted: no longer Ready, whatever
 /// still works, and under way until it is gone.
 pub(super) fn of_deletion(reason: PipelineReason, message: &str) -> Vec<Verdict> {

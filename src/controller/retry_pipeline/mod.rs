@@ -7,6 +7,7 @@ mod dereference;
 mod finalizer;
 mod freshness;
 mod inventory;
+mod recreated;
 mod report;
 pub(crate) mod update_status;
 
@@ -26,7 +27,9 @@ use crate::topology::spec::Identity;
 use crate::topology::validate::{Problem, validate};
 
 pub(crate) use cleanup::{deleted, is_about_to_delete};
-pub(crate) use dereference::{Error as DereferenceError, secret_key};
+pub(crate) use dereference::{
+    Error as DereferenceError, Source, check_also, find, is_welcome, polled, source,
+};
 pub(crate) use freshness::LastWritten;
 pub(crate) use report::Reported;
 
@@ -85,6 +88,11 @@ async fn pass(object: Arc<RetryPipeline>, context: &Context) -> Action {
             Err(error) => later(&object, context, &error),
         };
     }
+    let object = match recreated::noticed(object.clone(), context).await {
+        Ok(object) => object,
+        Err(WriteError::Gone) => return Action::await_change(),
+        Err(error) => return later(&object, context, &error),
+    };
     let (saved, next) = match maintain(&object, context).await {
         Ok((task, maintained)) => {
             context.backoff.reset(&uid(&object));
@@ -96,6 +104,9 @@ async fn pass(object: Arc<RetryPipeline>, context: &Context) -> Action {
             (report::maintained(&object, &task, &maintained, context).await, next)
         }
         Err(obstacle) => {
+            if obstacle.parks() {
+                context.lanes.forget(&uid(&object));
+            }
             let wait = if obstacle.is_permanent() {
                 backoff::jittered(backoff::SLOW_RECHECK)
             } else {
@@ -122,6 +133,11 @@ pub(crate) enum Obstacle {
 }
 
 impl Obstacle {
+    /// Whether nobody may look at the broker for this pipeline until that changes.
+    fn parks(&self) -> bool {
+        matches!(self, Self::Dereference(error) if error.parks())
+    }
+
     /// Whether only a change can help.
     fn is_permanent(&self) -> bool {
         match self {
@@ -140,13 +156,16 @@ async fn maintain(
     object: &Arc<RetryPipeline>,
     context: &Context,
 ) -> Result<(Arc<Maintain>, Maintained), Obstacle> {
-    let endpoint = dereference::endpoint(object, context).await.map_err(Obstacle::Dereference)?;
-    let task = Arc::new(prepare(object.clone(), &context.cluster).map_err(Obstacle::Invalid)?);
+    let found = dereference::find(object, context).await.map_err(Obstacle::Dereference)?;
+    let task = prepare(object.clone(), &context.cluster).map_err(Obstacle::Invalid)?;
+    found.check_rights(object, &task.pipeline, context).map_err(Obstacle::Dereference)?;
+    let task = Arc::new(Maintain { cluster_uid: found.cluster_uid(), ..task });
+    let endpoint = found.endpoint;
     let mut result = submit(&endpoint, context, &task).await;
     if let Err(Failure { cause: Cause::Broker(error), .. }) = &result
         && matches!(error, BrokerError::Unauthorized { .. } | BrokerError::Tls { .. })
     {
-        // The password or the authority may have been replaced: read the Secret once more.
+        // The password or the authority may have been replaced: read them once more.
         let fresh = dereference::fresh_endpoint(object, context).await.map_err(Obstacle::Dereference)?;
         if fresh.fingerprint() != endpoint.fingerprint() {
             result = submit(&fresh, context, &task).await;
@@ -172,7 +191,7 @@ pub(crate) fn prepare(object: Arc<RetryPipeline>, cluster: &str) -> Result<Maint
     let pipeline = validate(identity(&object, cluster), object.spec.to_topology())?;
     let inventory = inventory::read(&object);
     let settled = update_status::is_settled(&object);
-    Ok(Maintain { object, pipeline, inventory, settled })
+    Ok(Maintain { object, pipeline, inventory, settled, cluster_uid: None })
 }
 
 pub(crate) fn identity(object: &RetryPipeline, cluster: &str) -> Identity {

@@ -37,6 +37,7 @@ pub(crate) fn maintained(object: &RetryPipeline, task: &Maintain, found: &Mainta
         status.applied_generation = object.metadata.generation;
     }
     status.broker_id = found.broker_id.clone().or(status.broker_id);
+    status.cluster_uid = task.cluster_uid.clone().or(status.cluster_uid);
     // What can't be carried out is not in force.
     if found.is_applied() || status.effective.is_none() {
         status.effective = Some(effective(object, &task.pipeline));

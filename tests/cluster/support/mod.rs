@@ -5,6 +5,7 @@ pub(crate) mod application;
 #[path = "../../support/authority.rs"]
 pub(crate) mod authority;
 pub(crate) mod broker;
+pub(crate) mod clusters;
 #[path = "../../support/kubernetes.rs"]
 pub(crate) mod kubernetes;
 pub(crate) mod proxy;

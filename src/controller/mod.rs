@@ -64,6 +64,9 @@ pub struct Settings {
     pub poll_interval: Duration,
     /// How long a deletion waits for a broker or Secret that can't be reached.
     pub release_after: Duration,
+    /// How long dead letters may be held in a queue, none of them leaving, before that is a
+    /// finding.
+    pub stuck_after: Duration,
     /// How replays are run.
     pub replays: ReplaySettings,
 }
@@ -76,6 +79,7 @@ impl Default for Settings {
             allow_local_brokers: false,
             poll_interval: Duration::from_secs(60),
             release_after: Duration::from_secs(600),
+            stuck_after: Duration::from_secs(300),
             replays: ReplaySettings::default(),
         }
     }
@@ -183,7 +187,11 @@ fn context(
     shutdown: &CancellationToken,
 ) -> Arc<Context> {
     let Watched { store, triggers, replays, guard } = watched;
-    let tuning = lane::Tuning { poll_interval: settings.poll_interval, shutdown: shutdown.clone() };
+    let tuning = lane::Tuning {
+        poll_interval: settings.poll_interval,
+        stuck_after: settings.stuck_after,
+        shutdown: shutdown.clone(),
+    };
     let secrets = Arc::new(secrets::Secrets::new(client.clone(), settings.poll_interval));
     let surroundings = lane::Surroundings {
         client: client.clone(),

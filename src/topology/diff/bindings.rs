@@ -2,12 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use super::super::desired::{Desired, DesiredExchange, Slots};
+use super::super::desired::{Desired, DesiredExchange, DesiredQueue, QueueRole, Slots};
 use super::super::generations::is_chain_stage;
 use super::super::model::{Args, Binding, Destination, ObjectKey};
 use super::super::names::OWNER_EXCHANGE;
 use super::super::ownership::State;
 use super::super::plan::{BlockedBy, Plan, Stage, Step};
+use super::super::spec::Mode;
+use super::super::uses;
 use super::Differ;
 
 impl Differ<'_> {
@@ -150,6 +152,7 @@ impl Differ<'_> {
             let stage = extra_stage(exchange);
             extra.extend(found.filter(|found| !wanted.contains(found)).map(|found| (stage, found.clone())));
         }
+        extra.extend(self.detours(desired).map(|found| (Stage::Unbind, found)));
         let source = Destination::Queue(self.context.pipeline.spec.source.queue.clone());
         if self.context.pipeline.spec.source.exclusive_bindings && self.is_usable(&source) {
             let listed = |binding: &&Binding| wanted.contains(binding) || binding.source == OWNER_EXCHANGE;
@@ -158,6 +161,24 @@ impl Differ<'_> {
             extra.extend(found.map(|found| (Stage::Unbind, found.clone())));
         }
         extra
+    }
+
+    /// Bindings by which others lead messages into our own routing, past the source: each
+    /// would be one message more, without a failure before it.
+    fn detours(&self, desired: &Desired) -> impl Iterator<Item = Binding> {
+        let pipeline = self.context.pipeline;
+        let exchanges = desired.exchanges.iter().filter(|exchange| exchange.closed);
+        let exchanges = exchanges.map(|exchange| Destination::Exchange(exchange.exchange.name.clone()));
+        // In mode Application clients publish to the tiers.
+        let is_tier = |queue: &&DesiredQueue| {
+            pipeline.spec.mode == Mode::Broker && matches!(queue.role, QueueRole::Retry { .. })
+        };
+        let tiers = desired.queues.iter().filter(is_tier);
+        let ours = exchanges.chain(tiers.map(|queue| Destination::Queue(queue.queue.name.clone())));
+        let found = ours
+            .filter(|object| self.is_usable(object))
+            .flat_map(|object| self.context.observed.bindings_to(&object).cloned().collect::<Vec<_>>());
+        found.filter(|found| found.source != OWNER_EXCHANGE && !uses::is_internal(pipeline, &found.source))
     }
 
     /// Whether a return exchange leads to the source; those go with their tier.

@@ -23,6 +23,9 @@ async fn an_idle_connection_is_closed_after_five_seconds(#[values(V40, V43)] ver
         last = Instant::now();
     }
     let idle = last.elapsed();
-    assert!(idle > Duration::from_millis(4_500), "closed after {idle:?}: sooner than the client lets go of it");
+    assert!(
+        idle > Duration::from_millis(4_500),
+        "closed after {idle:?}: sooner than the client lets go of it"
+    );
     assert!(idle < Duration::from_secs(20), "closed after {idle:?}");
 }

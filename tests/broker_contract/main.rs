@@ -18,3 +18,4 @@ mod policies;
 mod rights;
 mod routing;
 mod snapshot;
+mod watch;

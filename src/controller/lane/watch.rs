@@ -138,3 +138,19 @@ fn without_delayed(
 fn unread(error: &BrokerError) {
     tracing::info!(%error, "what queues do can't be read");
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delayed_retries_are_no_dead_letters() {
+        let table = |pairs: &[(&str, i64)]| -> BTreeMap<String, i64> {
+            pairs.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
+        };
+        let mut counts = table(&[("native", 9), ("unknown", 3), ("all", 4), ("orders", 5)]);
+        let delaying = ["native", "unknown", "all", "quiet"].map(str::to_owned).into();
+        without_delayed(&mut counts, &delaying, &table(&[("native", 7), ("all", 4), ("orders", 5)]));
+        assert_eq!(counts, table(&[("native", 2), ("all", 0), ("orders", 5)]));
+    }
+}

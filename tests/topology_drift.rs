@@ -12,7 +12,7 @@ use redrive::topology::model::{
 };
 use redrive::topology::names::OWNER_EXCHANGE;
 use redrive::topology::ownership::marker;
-use redrive::topology::spec::{Category, Spec};
+use redrive::topology::spec::{Category, Ownership, Spec};
 use redrive::topology::watch::{Seen, troubles};
 use world::Write;
 
@@ -291,4 +291,24 @@ fn a_consumer_on_a_retry_queue_and_dead_letters_that_do_not_move_are_told() {
     );
     assert!(found.iter().all(|trouble| trouble.blocked.by.concerns_messages_alone()));
     assert_eq!(troubles(&desired, &[], &Seen::default()), []);
+}
+
+#[test]
+fn an_external_source_that_was_declared_again_is_one_finding() {
+    let mut spec = orders();
+    spec.source.ownership = Ownership::External;
+    let arguments = Args::from([("x-queue-type".to_owned(), "quorum".into())]);
+    let source = || Queue { name: "orders".into(), kind: QueueType::Quorum, arguments: arguments.clone() };
+    let mut lab = Lab::new(NEW);
+    write(&mut lab, &[Write::PutQueue(source())]);
+    lab.settle(&checked(&spec));
+    assert_eq!(lab.drift(&checked(&spec)), [""; 0]);
+    write(&mut lab, &[Write::DeleteQueue("orders".into())]);
+    assert_eq!(lab.drift(&checked(&spec)), [""; 0], "its application's to declare: the plan is blocked");
+    assert_eq!(lab.diff(&checked(&spec)).plan.blocked[0].object, "queue orders");
+    write(&mut lab, &[Write::PutQueue(source())]);
+    assert_eq!(
+        lab.drift(&checked(&spec)),
+        ["queue orders was deleted and declared again by somebody else; the messages that it held are gone"]
+    );
 }

@@ -135,7 +135,8 @@ fn a_danger_that_appears_later_is_reported_and_stops_no_repair() {
     let mut lab = Lab::with(NEW, &checked(&orders()));
     lab.world.observed.policies.push(theirs("retry", 1, &[("expires", 60_000)]));
     write(&mut lab, &Write::DeleteQueue("orders.dlq".into()));
-    assert_eq!(blocked(&lab, &orders()).len(), 2);
+    let both = "queues orders.retry.0, orders.retry.1".to_owned();
+    assert_eq!(blocked(&lab, &orders()), [(BlockedBy::PolicyShadowed, both)], "one cause, one line");
     assert!(steps(&lab, &orders()).iter().any(|step| step.starts_with("+ queue    orders.dlq")));
 }
 

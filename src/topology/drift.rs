@@ -16,6 +16,7 @@ use super::names::OWNER_EXCHANGE;
 use super::observed::Observed;
 use super::ownership::standing;
 use super::plan::{PlannedStep, Stage, Step};
+use super::spec::Ownership;
 use super::uses;
 
 /// More markers than this are not lost one by one: somebody took the owner exchange away.
@@ -105,7 +106,7 @@ struct Causes<'a> {
     /// What the plan declares.
     declared: BTreeSet<Destination>,
     /// What was deleted and declared again by somebody else, without its bindings.
-    bare: BTreeSet<&'a Destination>,
+    bare: BTreeSet<Destination>,
     /// Old generations drain or go.
     migrates: bool,
     /// A chain is built beside one that is damaged.
@@ -118,14 +119,18 @@ impl<'a> Causes<'a> {
         let removes =
             |planned: &PlannedStep| matches!(planned.step, Step::DeleteQueue(_) | Step::DeleteExchange(_));
         let marked = steps().filter_map(|planned| match &planned.step {
-            Step::Mark(marker) => Some(&marker.destination),
+            Step::Mark(marker) => Some(marker.destination.clone()),
             _ => None,
         });
+        // An External source has no marker.
+        let candidates = marked.chain(external_source(context));
         Self {
             context,
             comparison,
             declared: steps().filter_map(|planned| declared(&planned.step)).collect(),
-            bare: marked.filter(|object| is_bare(object, &comparison.desired, context.observed)).collect(),
+            bare: candidates
+                .filter(|object| is_bare(object, &comparison.desired, context.observed))
+                .collect(),
             // An old generation's rules go when its messages have gone.
             migrates: !comparison.plan.draining.is_empty() || steps().any(removes),
             switches: steps().any(rebuilds_chain),
@@ -174,7 +179,8 @@ impl<'a> Causes<'a> {
             _ => None,
         });
         let (bare, unmarked): (Vec<_>, Vec<_>) = lost.partition(|object| self.bare.contains(object));
-        let mut found: Vec<Found> = bare.into_iter().map(declared_again).collect();
+        let source = external_source(self.context).filter(|source| self.bare.contains(source));
+        let mut found: Vec<Found> = bare.into_iter().chain(&source).map(declared_again).collect();
         if self.declared.contains(&Destination::Exchange(OWNER_EXCHANGE.to_owned())) {
             // That it is missing says it all.
             return found;
@@ -232,6 +238,13 @@ impl<'a> Causes<'a> {
         let generations = generations::choose(pipeline, facts, &nothing, inventory);
         desired::build(pipeline, facts, &generations)
     }
+}
+
+/// The source, where it belongs to an application and is there.
+fn external_source(context: &Context<'_>) -> Option<Destination> {
+    let source = &context.pipeline.spec.source;
+    let is_there = context.observed.queues.contains_key(&source.queue);
+    (source.ownership == Ownership::External && is_there).then(|| Destination::Queue(source.queue.clone()))
 }
 
 /// Whether a step is part of building a chain beside the damaged one.

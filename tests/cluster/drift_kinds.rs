@@ -1,5 +1,7 @@
 //! Every kind of drift, made by hand on a real broker: found, told once, and put right or blocked.
 
+use std::time::Duration;
+
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -235,6 +237,13 @@ async fn policies_of_others_are_blocked_and_named_key_by_key(#[values("43", "40"
         ("policies", r"retry\.0$", json!({"overflow": "drop-head"}), "sets overflow"),
         ("policies", r"retry\.0$", json!({"delivery-limit": 5}), "sets delivery-limit"),
         ("policies", r"retry\.0$", json!({"dead-letter-routing-key": "x"}), "sets dead-letter-routing-key"),
+        // One policy is one finding, however many queues it meets.
+        (
+            "policies",
+            "retry",
+            json!({"expires": 3_600_000}),
+            "queues orders.queue.retry.0, orders.queue.retry.1: policy",
+        ),
         ("operator-policies", r"dlq$", json!({"message-ttl": 3_600_000}), "operator policy"),
         ("operator-policies", r"retry\.1$", json!({"expires": 3_600_000}), "operator policy"),
         ("operator-policies", r"^orders\.queue$", json!({"delivery-limit": 4}), "operator policy"),
@@ -385,6 +394,14 @@ async fn dead_letters_that_do_not_move_are_told(#[values("43", "40")] version: &
     table
         .finds("queue orders.queue: its dead letters are held and do not move", Blocked("DeadLettersStuck"))
         .await;
+    // Another operator has not waited for so long, and knows it all the same.
+    table.world.stop().await;
+    table.world.settings.stuck_after = Duration::from_secs(3_600);
+    table.world.start();
+    table.world.looked_at(4).await;
+    let pipeline = table.world.get("orders").await;
+    assert_eq!(verdict(&pipeline, "Ready"), "False DeadLettersStuck", "{}", describe(&pipeline));
+    assert_eq!(table.events().await.len(), table.findings);
     // They are in the source: who deletes it loses them, and then nothing is held any more.
     table.delete("queues", "orders.queue").await;
     table.finds("queue orders.queue is missing; the messages that it held are gone", Repaired).await;
@@ -450,5 +467,49 @@ async fn report_tells_each_kind_and_writes_nothing() {
             || binding.contains("orders.exchange -> orders.queue.dlx ")
     };
     assert_eq!(bindings.iter().find(strange), None, "{bindings:#?}");
+    table.world.leave().await;
+}
+
+#[rstest]
+#[tokio::test]
+async fn an_external_source_that_its_application_changes_is_told(#[values("43", "40")] version: &str) {
+    let mut world = World::on(version, "kinds-external").await;
+    let (broker, vhost) = (world.broker.clone(), world.vhost.clone());
+    let declare = async |arguments: Value| {
+        let body = json!({"durable": true, "arguments": arguments});
+        broker.put(&["queues", &vhost, "orders.queue"], body).await;
+    };
+    declare(json!({"x-queue-type": "quorum"})).await;
+    world.start();
+    world.create_ready("orders", json!({"source": {"ownership": "External"}})).await;
+    let contents = broker.contents(&vhost).await;
+    let mut table = Table { world, findings: 0 };
+
+    // Without our policy its dead letters would be lost.
+    let policy = table.policy("source").await;
+    table.delete("policies", &policy).await;
+    table.finds(":source is missing or was changed", Repaired).await;
+    // One of its own, which ours hides.
+    let own = json!({"pattern": r"^orders\.queue$", "definition": {"max-length": 1_000}, "priority": 1, "apply-to": "queues"});
+    broker.put(&["policies", &vhost, "own"], own).await;
+    table
+        .finds("has the policy \"own\" with max-length, which ours would hide", Blocked("PolicyConflict"))
+        .await;
+    table.delete("policies", "own").await;
+    table.is_well().await;
+
+    table.delete("queues", "orders.queue").await;
+    table.finds("queue orders.queue: does not exist", Blocked("Blocked")).await;
+    declare(json!({"x-queue-type": "quorum"})).await;
+    let text = "queue orders.queue was deleted and declared again by somebody else; the messages that it held are gone";
+    table.finds(text, Repaired).await;
+    assert_eq!(broker.contents(&vhost).await, contents);
+
+    // An argument beats any policy.
+    let arguments = json!({"x-queue-type": "quorum", "x-dead-letter-exchange": "amq.fanout"});
+    table.again("queues", "orders.queue", json!({"arguments": arguments})).await;
+    table
+        .finds("queue orders.queue: has the argument x-dead-letter-exchange", Blocked("PolicyConflict"))
+        .await;
     table.world.leave().await;
 }

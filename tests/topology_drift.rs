@@ -311,4 +311,9 @@ fn an_external_source_that_was_declared_again_is_one_finding() {
         lab.drift(&checked(&spec)),
         ["queue orders was deleted and declared again by somebody else; the messages that it held are gone"]
     );
+    // One that can't be served is not put right, so that the obstacle is all there is to tell.
+    let led = [("x-dead-letter-exchange".to_owned(), Arg::from("elsewhere"))];
+    let led = Queue { arguments: arguments.clone().into_iter().chain(led).collect(), ..source() };
+    write(&mut lab, &[Write::DeleteQueue("orders".into()), Write::PutQueue(led)]);
+    assert_eq!(lab.drift(&checked(&spec)), [""; 0]);
 }

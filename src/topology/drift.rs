@@ -123,7 +123,7 @@ impl<'a> Causes<'a> {
             _ => None,
         });
         // An External source has no marker.
-        let candidates = marked.chain(external_source(context));
+        let candidates = marked.chain(external_source(context, comparison));
         Self {
             context,
             comparison,
@@ -179,7 +179,8 @@ impl<'a> Causes<'a> {
             _ => None,
         });
         let (bare, unmarked): (Vec<_>, Vec<_>) = lost.partition(|object| self.bare.contains(object));
-        let source = external_source(self.context).filter(|source| self.bare.contains(source));
+        let source =
+            external_source(self.context, self.comparison).filter(|source| self.bare.contains(source));
         let mut found: Vec<Found> = bare.into_iter().chain(&source).map(declared_again).collect();
         if self.declared.contains(&Destination::Exchange(OWNER_EXCHANGE.to_owned())) {
             // That it is missing says it all.
@@ -240,11 +241,16 @@ impl<'a> Causes<'a> {
     }
 }
 
-/// The source, where it belongs to an application and is there.
-fn external_source(context: &Context<'_>) -> Option<Destination> {
+/// The source, where it belongs to an application and is bound anew.
+fn external_source(context: &Context<'_>, comparison: &Diff) -> Option<Destination> {
     let source = &context.pipeline.spec.source;
-    let is_there = context.observed.queues.contains_key(&source.queue);
-    (source.ownership == Ownership::External && is_there).then(|| Destination::Queue(source.queue.clone()))
+    let object = Destination::Queue(source.queue.clone());
+    let is_bound = comparison
+        .plan
+        .steps
+        .iter()
+        .any(|planned| matches!(&planned.step, Step::Bind(binding) if binding.destination == object));
+    (source.ownership == Ownership::External && is_bound).then_some(object)
 }
 
 /// Whether a step is part of building a chain beside the damaged one.

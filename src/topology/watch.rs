@@ -67,6 +67,34 @@ fn stuck(queue: &str) -> Trouble {
     Trouble { blocked: Blocked { by: BlockedBy::Stuck, object: format!("queue {queue}"), why }, by: None }
 }
 
+/// Consumers, from look to look.
+///
+/// Right after a consumer came the broker may not tell yet whose it is. It is told with its
+/// user's name, so that one whose user is unknown counts only if it still is at the next look.
+#[derive(Clone, Debug, Default)]
+pub struct Consumers {
+    unnamed: BTreeSet<String>,
+}
+
+impl Consumers {
+    /// Takes a look, the users by queue, and says which of them count.
+    pub fn look(
+        &mut self,
+        mut found: BTreeMap<String, BTreeSet<String>>,
+    ) -> BTreeMap<String, BTreeSet<String>> {
+        let before = std::mem::take(&mut self.unnamed);
+        found.retain(|queue, users| {
+            let is_unnamed = users.remove("") && users.is_empty();
+            if is_unnamed {
+                users.insert(String::new());
+                self.unnamed.insert(queue.clone());
+            }
+            !is_unnamed || before.contains(queue)
+        });
+        found
+    }
+}
+
 /// Dead letters that wait in queues, from look to look.
 ///
 /// A queue at work has some on their way at nearly every look, but their number falls now and
@@ -168,6 +196,22 @@ mod tests {
         assert!(waiting.stuck(at(120), LONG).is_empty());
         let report = format!("x; {}", stuck("orders").blocked);
         assert!(says_stuck(&report, "orders") && !says_stuck(&report, "rders"));
+    }
+
+    #[test]
+    fn a_consumer_whose_user_is_not_known_yet_counts_at_the_second_look() {
+        let found = |queues: &[(&str, &[&str])]| -> BTreeMap<String, BTreeSet<String>> {
+            let users = |users: &[&str]| users.iter().map(|user| (*user).to_owned()).collect();
+            queues.iter().map(|(queue, of)| ((*queue).to_owned(), users(of))).collect()
+        };
+        let mut consumers = Consumers::default();
+        let first = consumers.look(found(&[("a", &[""]), ("b", &["", "shop"]), ("c", &[""])]));
+        assert_eq!(first, found(&[("b", &["shop"])]));
+        let second = consumers.look(found(&[("a", &["shop"]), ("c", &[""]), ("d", &[""])]));
+        assert_eq!(second, found(&[("a", &["shop"]), ("c", &[""])]));
+        assert_eq!(consumers.look(found(&[("c", &[""])])), found(&[("c", &[""])]));
+        assert_eq!(consumers.look(found(&[])), found(&[]));
+        assert_eq!(consumers.look(found(&[("c", &[""])])), found(&[]), "another one, perhaps");
     }
 
     #[test]

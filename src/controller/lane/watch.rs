@@ -11,13 +11,14 @@ use crate::api::conditions::PipelineCondition;
 use crate::api::{Condition, RetryMode, RetryPipeline};
 use crate::broker::BrokerError;
 use crate::topology::observed::Observed;
-use crate::topology::watch::{Seen, Waiting, says_stuck};
+use crate::topology::watch::{Consumers, Seen, Waiting, says_stuck};
 
 /// What a lane has seen of its queues.
 #[derive(Debug)]
 pub(super) struct Watch {
     began: Instant,
     waiting: Waiting,
+    consumers: Consumers,
     /// Queues of mode Native, whose delayed retries look like dead letters that wait.
     delaying: BTreeSet<String>,
     /// What comparisons are told. It changes with a poll alone, so that a poll and the batch
@@ -32,6 +33,7 @@ impl Default for Watch {
         Self {
             began: Instant::now(),
             waiting: Waiting::default(),
+            consumers: Consumers::default(),
             delaying: BTreeSet::new(),
             seen: Arc::default(),
             has_looked: false,
@@ -91,10 +93,13 @@ impl Lane {
             true => self.management.consumers(&self.key.vhost).await,
             false => Ok(BTreeMap::new()),
         };
-        let consumers = consumers.unwrap_or_else(|error| {
-            unread(&error);
-            self.watch.seen.consumers.clone()
-        });
+        let consumers = match consumers {
+            Ok(found) => self.watch.consumers.look(found),
+            Err(error) => {
+                unread(&error);
+                self.watch.seen.consumers.clone()
+            }
+        };
         let stuck = self.watch.waiting.stuck(self.watch.began.elapsed(), self.shared.tuning.stuck_after);
         self.watch.seen = Arc::new(Seen { consumers, stuck });
         self.watch.has_looked = true;

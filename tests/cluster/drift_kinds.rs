@@ -513,3 +513,36 @@ async fn an_external_source_that_its_application_changes_is_told(#[values("43", 
         .await;
     table.world.leave().await;
 }
+
+#[rstest]
+#[tokio::test]
+async fn a_rule_that_was_bound_elsewhere_is_named_both_ways(#[values("43", "40")] version: &str) {
+    let mut table = Table::new(version, "kinds-rebound").await;
+    let (broker, vhost) = (table.world.broker.clone(), table.world.vhost.clone());
+    table.world.stop().await;
+    let (first, tier) = ("orders.queue.dlx.first", "orders.queue.retry.0");
+    let rules = broker.get(&["bindings", &vhost, "e", first, "q", tier]).await;
+    broker.unbind(&vhost, first, "q", tier).await;
+    let body = json!({"routing_key": "", "arguments": rules[0]["arguments"]});
+    broker.post(&["bindings", &vhost, "e", first, "q", "spy"], body).await;
+    table.world.start();
+    let texts = [
+        format!("binding {first} -> queue spy {{x-last-death-reason: \"rejected\""),
+        format!("binding {first} -> queue {tier} {{x-last-death-reason: \"rejected\""),
+    ];
+    for (text, what) in texts.iter().zip(["is there and changes the way of messages", "is missing"]) {
+        let event = table.world.until_event("orders", text).await;
+        assert!(event.ends_with(&format!("{what}; repaired")), "{event}");
+    }
+    table.findings = 2;
+    table.is_well().await;
+    // Another chain is in use, in which the first failure leads to the first tier.
+    let bindings = broker.bindings(&vhost).await;
+    let leads = |to: &str| {
+        bindings
+            .iter()
+            .any(|binding| binding.starts_with(&format!("binding {first}")) && binding.contains(to))
+    };
+    assert!(leads(&format!("-> {tier} ")) && !leads("-> spy "), "{bindings:#?}");
+    table.world.leave().await;
+}

@@ -15,6 +15,7 @@ mod deletion;
 mod doubts;
 mod drained;
 mod drift;
+mod drift_blocked;
 mod drift_kinds;
 mod edits;
 mod external;

@@ -114,7 +114,10 @@ fn a_limit_above_ours_is_harmless_and_one_below_is_not() {
     assert_eq!(found("retry.0", "message-ttl", 5_000), []);
     assert_eq!(found("retry.0", "message-ttl", 4_999).len(), 1);
     assert_eq!(found("dlq", "delivery-limit", -1), []);
-    assert_eq!(found("^orders$", "delivery-limit", 3), [], "the source may have a limit");
+    // 20 for each of three stays, and the two retries themselves.
+    assert_eq!(found("^orders$", "delivery-limit", 62), []);
+    assert_eq!(found("^orders$", "delivery-limit", -1), []);
+    assert_eq!(found("^orders$", "delivery-limit", 61).len(), 1);
 }
 
 #[test]
@@ -132,7 +135,8 @@ fn a_danger_that_appears_later_is_reported_and_stops_no_repair() {
     let mut lab = Lab::with(NEW, &checked(&orders()));
     lab.world.observed.policies.push(theirs("retry", 1, &[("expires", 60_000)]));
     write(&mut lab, &Write::DeleteQueue("orders.dlq".into()));
-    assert_eq!(blocked(&lab, &orders()).len(), 2);
+    let both = "queues orders.retry.0, orders.retry.1".to_owned();
+    assert_eq!(blocked(&lab, &orders()), [(BlockedBy::PolicyShadowed, both)], "one cause, one line");
     assert!(steps(&lab, &orders()).iter().any(|step| step.starts_with("+ queue    orders.dlq")));
 }
 

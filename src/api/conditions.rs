@@ -106,6 +106,8 @@ words! {
         Migrating,
         /// A repair without loss isn't possible.
         Blocked,
+        /// Dead letters are held, since the queue that they lead to doesn't take them.
+        DeadLettersStuck,
         /// A queue that the user chose to be classic is at-most-once.
         ClassicQueue,
         /// No difference was found.

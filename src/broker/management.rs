@@ -84,8 +84,7 @@ impl QueueTotals {
     /// that wait for their next queue.
     #[must_use]
     pub fn waiting_dead_letters(&self) -> Option<i64> {
-        let Totals { messages, ready, unacknowledged } = self.totals;
-        Some(messages? - ready? - unacknowledged? - self.delayed.unwrap_or_default())
+        Some(self.totals.waiting()? - self.delayed.unwrap_or_default())
     }
 }
 

@@ -29,6 +29,7 @@ pub mod replay;
 mod rows;
 mod snapshot;
 mod tls;
+mod watch;
 mod wire;
 mod write;
 

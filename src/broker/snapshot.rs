@@ -91,7 +91,7 @@ impl Management {
         result
     }
 
-    async fn list<T: Row>(
+    pub(super) async fn list<T: Row>(
         &self,
         what: &'static str,
         query: &'static str,

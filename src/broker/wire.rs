@@ -9,7 +9,7 @@ use crate::topology::observed::{Observed, ObservedExchange, ObservedQueue, Total
 /// A queue of `/api/queues`.
 #[derive(Default)]
 pub(crate) struct QueueRow {
-    name: Option<String>,
+    pub(crate) name: Option<String>,
     kind: Option<String>,
     durable: Option<bool>,
     auto_delete: Option<bool>,

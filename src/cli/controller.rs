@@ -154,6 +154,7 @@ impl Arguments {
             poll_interval: self.poll_interval.to_std(),
             release_after: self.release_after.to_std(),
             replays: self.replays.settings(),
+            ..Settings::default()
         }
     }
 }

@@ -69,6 +69,9 @@ pub struct Settings {
     pub poll_interval: Duration,
     /// How long a deletion waits for a broker or Secret that can't be reached.
     pub release_after: Duration,
+    /// How long dead letters may be held in a queue, none of them leaving, before that is a
+    /// finding.
+    pub stuck_after: Duration,
     /// How replays are run.
     pub replays: ReplaySettings,
 }
@@ -82,6 +85,7 @@ impl Default for Settings {
             cluster_wide_rights: false,
             poll_interval: Duration::from_secs(60),
             release_after: Duration::from_secs(600),
+            stuck_after: Duration::from_secs(300),
             replays: ReplaySettings::default(),
         }
     }
@@ -195,6 +199,7 @@ fn context(
     let tuning = lane::Tuning {
         poll_interval: settings.poll_interval,
         cluster_wide_rights: settings.cluster_wide_rights,
+        stuck_after: settings.stuck_after,
         shutdown: shutdown.clone(),
     };
     let secrets = Arc::new(secrets::Secrets::new(client.clone(), settings.poll_interval));

@@ -22,8 +22,8 @@ use super::plan::{Blocked, BlockedBy, Plan};
 use super::removal;
 use super::spec::Settings;
 use super::validate::Pipeline;
-pub(super) use mismatch::exchange_mismatches;
 pub use mismatch::{Mismatch, queue_mismatches};
+pub(super) use mismatch::{describe_mismatches, exchange_mismatches};
 
 /// Everything that a comparison looks at.
 #[derive(Clone, Copy, Debug)]

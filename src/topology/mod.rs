@@ -9,6 +9,7 @@
 mod budget;
 pub mod desired;
 pub mod diff;
+pub mod drift;
 pub mod effective;
 mod expand;
 pub mod generations;
@@ -25,3 +26,4 @@ pub mod rights;
 pub mod spec;
 mod uses;
 pub mod validate;
+pub mod watch;

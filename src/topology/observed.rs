@@ -62,6 +62,13 @@ pub struct Totals {
 }
 
 impl Totals {
+    /// Messages that are neither ready nor delivered: dead letters that wait for their next
+    /// queue and, in mode Native, delayed retries.
+    #[must_use]
+    pub fn waiting(self) -> Option<i64> {
+        Some(self.messages? - self.ready? - self.unacknowledged?)
+    }
+
     /// Whether the broker said that nothing at all is in the queue. A missing
     /// count is no proof.
     #[must_use]

@@ -172,6 +172,18 @@ pub enum BlockedBy {
     PolicyConflict,
     /// Something must exist and does not.
     Missing,
+    /// Somebody consumes from a retry queue.
+    Consumer,
+    /// Dead letters are held and do not move.
+    Stuck,
+}
+
+impl BlockedBy {
+    /// Whether all is declared as wanted in spite of it.
+    #[must_use]
+    pub fn concerns_messages_alone(self) -> bool {
+        matches!(self, Self::Consumer | Self::Stuck)
+    }
 }
 
 /// Something that is wanted and not done.

@@ -4,7 +4,7 @@
 //! a wildcard that somebody else wrote can destroy what a pipeline promises. Such
 //! policies are refused before the first write and reported at once afterwards.
 
-use super::desired::{DesiredQueue, QueueRole, policy_name};
+use super::desired::{DEFAULT_DELIVERY_LIMIT, DesiredQueue, QueueRole, policy_name};
 use super::effective::{PolicyIndex, Subject};
 use super::model::{Arg, Args, Policy, QueueType};
 use super::spec::Identity;
@@ -136,8 +136,23 @@ impl<'a> Wanted<'a> {
                 matches!(value, Arg::Int(limit) if *limit >= 0)
                     .then_some("drops messages that are merely read")
             }
+            // The application's own counts for an External source without a limit of ours.
+            "delivery-limit" => self
+                .cuts_attempts(value)
+                .then_some("takes failing messages for poison before their attempts are used up"),
             _ => None,
         }
+    }
+
+    /// Whether a limit of the source's deliveries is below ours, or below the broker's default
+    /// where that is wanted. An External source without a limit of ours keeps its own.
+    fn cuts_attempts(&self, value: &Arg) -> bool {
+        let ours = by_argument(&self.queue.queue.arguments, "delivery-limit")
+            .or_else(|| self.ours.and_then(|policy| number(policy.definition.get("delivery-limit"))));
+        if ours.is_none() && !self.queue.declared {
+            return false;
+        }
+        matches!(value, Arg::Int(limit) if (0..ours.unwrap_or(DEFAULT_DELIVERY_LIMIT)).contains(limit))
     }
 
     fn ends_the_line(&self) -> bool {

@@ -88,15 +88,21 @@ fn check_reserved(pipeline: &Pipeline, problems: &mut Vec<Problem>) {
     let bound = source.bindings.iter().enumerate();
     let bound = bound.map(|(index, binding)| (format!("source.bindings[{index}]"), &binding.exchange));
     for (field, name) in declared.chain(bound) {
-        let spreads = |tier: &Tier| {
-            name.strip_suffix(".shards").is_some_and(|queue| tier_generation_of(tier, queue).is_some())
-        };
-        if pipeline.names().is_reserved(name) || pipeline.tiers.iter().any(spreads) {
+        if is_internal(pipeline, name) {
             let message =
                 format!("the exchange {name:?} is kept for this pipeline's own routing: use another name");
             problems.push(Problem { field, message });
         }
     }
+}
+
+/// Whether an exchange's name is kept for the pipeline's own routing: the chain, the way
+/// back, and what spreads messages over shards.
+pub(super) fn is_internal(pipeline: &Pipeline, exchange: &str) -> bool {
+    let spreads = |tier: &Tier| {
+        exchange.strip_suffix(".shards").is_some_and(|queue| tier_generation_of(tier, queue).is_some())
+    };
+    pipeline.names().is_reserved(exchange) || pipeline.tiers.iter().any(spreads)
 }
 
 /// The generation that a queue of a tier belongs to, by its name.

@@ -23,3 +23,4 @@ mod rights;
 mod routing;
 mod snapshot;
 mod tls;
+mod watch;

@@ -17,6 +17,8 @@ mod discovery;
 mod doubts;
 mod drained;
 mod drift;
+mod drift_blocked;
+mod drift_kinds;
 mod edits;
 mod external;
 mod faults;

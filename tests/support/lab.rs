@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use redrive::topology::diff::{Context, Diff, diff};
+use redrive::topology::drift;
 use redrive::topology::effective::PolicyIndex;
 use redrive::topology::model::{ObjectKey, QueueType};
 use redrive::topology::observed::BrokerFacts;
@@ -115,9 +116,20 @@ impl Lab {
     }
 
     pub fn diff(&self, pipeline: &Pipeline) -> Diff {
+        self.compare(pipeline, diff)
+    }
+
+    /// What a comparison finds of others' changes, as text.
+    pub fn drift(&self, pipeline: &Pipeline) -> Vec<String> {
+        self.compare(pipeline, |context| {
+            drift::findings(context, &diff(context)).iter().map(ToString::to_string).collect()
+        })
+    }
+
+    fn compare<T>(&self, pipeline: &Pipeline, run: impl FnOnce(&Context<'_>) -> T) -> T {
         let observed = &self.world.observed;
         let policies = PolicyIndex::new(&observed.policies, observed.operator_policies.as_deref());
-        diff(&Context {
+        run(&Context {
             pipeline,
             facts: &self.facts,
             observed,

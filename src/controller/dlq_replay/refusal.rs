@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kube::ResourceExt;
 
-use crate::api::conditions::{PipelineCondition, ReplayReason};
+use crate::api::conditions::{PipelineCondition, PipelineReason, ReplayReason};
 use crate::api::{AuditLevel, DlqReplay, Finding, ReplayPlan, RetryPipeline, Severity};
 use crate::runner::plan::run;
 
@@ -35,8 +35,10 @@ pub(super) fn pipeline(replay: &DlqReplay, pipeline: Option<&RetryPipeline>) -> 
     let status = pipeline.status.clone().unwrap_or_default();
     let ready = status.conditions.iter().find(|one| one.type_ == PipelineCondition::Ready.as_str());
     match ready {
+        // Dead letters that are held wait for room where they lead to, which a replay makes.
         Some(ready)
-            if ready.status == "True" && ready.observed_generation == pipeline.metadata.generation =>
+            if (ready.status == "True" || ready.reason == PipelineReason::DeadLettersStuck.as_str())
+                && ready.observed_generation == pipeline.metadata.generation =>
         {
             None
         }
@@ -120,6 +122,10 @@ mod tests {
         assert_eq!(pipeline(&one, Some(&orders(json!({}), "True"))), None);
         let why = |object: &RetryPipeline| pipeline(&one, Some(object)).unwrap().1;
         assert!(why(&orders(json!({}), "False")).contains("not Ready (Reconciled)"));
+        // Its cure may be the replay.
+        let mut stuck = orders(json!({}), "False");
+        stuck.status.as_mut().unwrap().conditions[0].reason = PipelineReason::DeadLettersStuck.to_string();
+        assert_eq!(pipeline(&one, Some(&stuck)), None);
         let mut edited = orders(json!({}), "True");
         edited.metadata.generation = Some(3);
         assert!(why(&edited).contains("not Ready yet"));

@@ -55,7 +55,9 @@ impl Active {
 
     /// Ends the job: nothing is left to write.
     pub(super) fn finish(&mut self, maintained: Maintained) {
-        let findings = std::mem::take(&mut self.findings);
+        let mut findings = std::mem::take(&mut self.findings);
+        // What is blocked counts as of the last look.
+        findings.extend(maintained.findings);
         self.done = Some(Done::Maintained(Box::new(Maintained { findings, ..maintained })));
     }
 

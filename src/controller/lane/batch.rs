@@ -192,7 +192,7 @@ impl Lane {
             Some(seen) => seen,
             None => self.whole(active, scope, broker).await?,
         };
-        work.foresee(active, broker, observed, &self.shared.claims);
+        work.foresee(active, broker, observed, &self.shared.claims, &self.watch.seen());
         if !work.is_empty() {
             self.confirm_broker(active, broker).await?;
         }

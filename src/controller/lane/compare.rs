@@ -5,16 +5,18 @@ use std::collections::BTreeSet;
 use crate::api::DriftPolicy;
 use crate::topology::desired::{Desired, QueueRole};
 use crate::topology::diff::{self, Context, Diff, diff};
+use crate::topology::drift;
 use crate::topology::effective::PolicyIndex;
 use crate::topology::observed::Observed;
 use crate::topology::ownership::Inventory;
 use crate::topology::plan::{Blocked, BlockedBy};
 use crate::topology::validate::{Unsupported, check_broker};
+use crate::topology::watch::{Seen, Trouble, troubles};
 
 use super::super::claims::Claims;
-use super::findings::findings;
+use super::findings::{blocked_findings, findings};
 use super::identity::KnownBroker;
-use super::job::{Finding, Maintain, Maintained};
+use super::job::{Action, Finding, Maintain, Maintained};
 
 /// What a batch or poll looks at.
 #[derive(Clone, Copy)]
@@ -23,6 +25,8 @@ pub(super) struct View<'a> {
     pub(super) observed: &'a Observed,
     pub(super) policies: &'a PolicyIndex<'a>,
     pub(super) claims: &'a Claims,
+    /// What its queues do.
+    pub(super) seen: &'a Seen,
 }
 
 /// What a comparison comes to.
@@ -31,6 +35,7 @@ pub(super) struct Decision {
     pub(super) maintained: Maintained,
     /// Whether the plan is to be carried out.
     pub(super) act: bool,
+    /// What can be put right; what can't is among what there is to report.
     pub(super) findings: Vec<Finding>,
 }
 
@@ -50,7 +55,7 @@ pub(super) fn decide(
 ) -> Decision {
     let unsupported = check_broker(&task.pipeline, &view.broker.facts);
     let contested = view.claims.contested(&task.pipeline.identity.uid, inventory);
-    let comparison = diff(&Context {
+    let context = Context {
         pipeline: &task.pipeline,
         facts: &view.broker.facts,
         observed: view.observed,
@@ -60,15 +65,16 @@ pub(super) fn decide(
         proven_empty,
         contested: &contested,
         edited: !task.settled,
-    });
-    let findings = findings(&comparison, task);
+    };
+    let comparison = diff(&context);
+    let found = drift::findings(&context, &comparison);
     // A change of the specification is carried out whatever else differs.
     let report_only =
-        task.settled && task.object.spec.drift_policy() == DriftPolicy::Report && !findings.is_empty();
+        task.settled && task.object.spec.drift_policy() == DriftPolicy::Report && !found.is_empty();
     let maintained = maintained(task, &comparison, inventory, view, unsupported);
     let act = maintained.unsupported.is_empty() && !report_only && !comparison.plan.steps.is_empty();
-    let findings = findings.into_iter().map(|finding| Finding { repaired: act, ..finding }).collect();
-    Decision { comparison, maintained, act, findings }
+    let action = if act { Action::Repaired } else { Action::Reported };
+    Decision { comparison, maintained, act, findings: findings(found, action) }
 }
 
 fn maintained(
@@ -79,15 +85,19 @@ fn maintained(
     unsupported: Vec<Unsupported>,
 ) -> Maintained {
     let settled = comparison.plan.steps.is_empty() && unsupported.is_empty();
+    let troubles = troubles(&comparison.desired, &comparison.plan.draining, view.seen);
+    let findings = blocked_findings(comparison, task, &troubles);
+    let troubles = troubles.into_iter().map(|Trouble { blocked, .. }| blocked);
+    let blocked = comparison.plan.blocked.iter().cloned().chain(unavailable(comparison, view));
     Maintained {
         broker_id: view.broker.id.clone(),
         // With nothing to write, what the comparison says is what there is.
         inventory: if settled { comparison.inventory.clone() } else { inventory.clone() },
         complete: settled,
-        blocked: comparison.plan.blocked.iter().cloned().chain(unavailable(comparison, view)).collect(),
+        blocked: blocked.chain(troubles).collect(),
         unsupported,
         draining: comparison.plan.draining.clone(),
-        findings: Vec::new(),
+        findings,
         depths: depths(&comparison.desired, view.observed),
         contract: diff::client_contract(&task.pipeline, &comparison.desired),
         at_most_once: diff::at_most_once_queues(&comparison.desired).into_iter().map(str::to_owned).collect(),

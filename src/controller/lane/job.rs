@@ -115,7 +115,7 @@ pub(crate) struct Maintained {
     pub(crate) unsupported: Vec<Unsupported>,
     /// Queues that go when they are empty.
     pub(crate) draining: Vec<String>,
-    /// What differed from an applied specification.
+    /// What differed from an applied specification, what is blocked included.
     pub(crate) findings: Vec<Finding>,
     /// Messages ready, by queue, in the order of the topology.
     pub(crate) depths: Vec<(QueueRole, String, Option<i64>)>,
@@ -128,7 +128,8 @@ pub(crate) struct Maintained {
 impl Maintained {
     /// Whether the broker is as the specification says.
     pub(crate) fn is_applied(&self) -> bool {
-        self.complete && self.blocked.is_empty() && self.unsupported.is_empty()
+        let declared = self.blocked.iter().all(|blocked| blocked.by.concerns_messages_alone());
+        self.complete && declared && self.unsupported.is_empty()
     }
 }
 
@@ -156,12 +157,34 @@ pub(crate) enum Removed {
 pub(crate) struct Finding {
     pub(crate) object: String,
     pub(crate) what: String,
-    pub(crate) repaired: bool,
+    /// The broker's user who did it, where the broker tells.
+    pub(crate) by: Option<String>,
+    pub(crate) action: Action,
+}
+
+/// What becomes of a difference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// It is put right.
+    Repaired,
+    /// It is only told.
+    Reported,
+    /// It can't be put right without loss, or only by somebody else.
+    Blocked,
+}
+
+impl Finding {
+    /// Whether it is there still.
+    pub(crate) fn is_open(&self) -> bool {
+        self.action != Action::Repaired
+    }
 }
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.object, self.what)
+        // What is blocked reads as it does among the obstacles.
+        let colon = if self.action == Action::Blocked { ":" } else { "" };
+        write!(f, "{}{colon} {}", self.object, self.what)
     }
 }
 

@@ -20,11 +20,13 @@ mod poll;
 mod proof;
 mod remove;
 mod targeted;
+mod watch;
 mod whole;
 mod work;
 
 pub(crate) use job::{
-    Cause, Done, Failure, Finding, Job, Maintain, Maintained, Outcome, RemovalStep, Remove, Removed, Task,
+    Action, Cause, Done, Failure, Finding, Job, Maintain, Maintained, Outcome, RemovalStep, Remove, Removed,
+    Task,
 };
 pub(crate) use proof::APART;
 
@@ -48,11 +50,17 @@ use crate::broker::{AddressGuard, BrokerError, Endpoint, Management};
 /// How many pipelines one batch takes at the most.
 const BATCH: usize = 2_048;
 
+/// While dead letters wait, they are counted so many times between two polls: a queue at work
+/// has fewer at one of several looks, a stuck one never.
+const COUNTS: u32 = 4;
+
 /// What every lane is told.
 #[derive(Clone, Debug)]
 pub(crate) struct Tuning {
     pub(crate) poll_interval: Duration,
     pub(crate) cluster_wide_rights: bool,
+    /// How long dead letters may be held before they count as stuck.
+    pub(crate) stuck_after: Duration,
     pub(crate) shutdown: CancellationToken,
 }
 
@@ -183,6 +191,7 @@ impl Lanes {
             management,
             facts: None,
             proofs: proof::Proofs::default(),
+            watch: watch::Watch::default(),
         };
         let mut running = lock(&self.running);
         while running.try_join_next().is_some() {}
@@ -249,12 +258,14 @@ struct Lane {
     management: Management,
     facts: Option<identity::KnownBroker>,
     proofs: proof::Proofs,
+    watch: watch::Watch,
 }
 
 impl Lane {
     async fn run(mut self, mut jobs: mpsc::Receiver<Job>) {
         let interval = self.shared.tuning.poll_interval;
         let mut next_poll = tokio::time::Instant::now() + backoff::jittered(interval);
+        let mut next_count = next_poll;
         let shutdown = self.shared.tuning.shutdown.clone();
         loop {
             tokio::select! {
@@ -271,6 +282,11 @@ impl Lane {
                         continue;
                     }
                     self.poll(members).await;
+                    next_count = tokio::time::Instant::now() + interval / COUNTS;
+                }
+                () = tokio::time::sleep_until(next_count), if self.watch.is_waiting() => {
+                    next_count = tokio::time::Instant::now() + interval / COUNTS;
+                    self.count_waiting().await;
                 }
                 () = shutdown.cancelled() => jobs.close(),
             }

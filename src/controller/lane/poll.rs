@@ -38,9 +38,16 @@ impl Lane {
                 return self.wake_unread(&members, &error).await;
             }
         };
+        self.look_at_queues(&observed).await;
         let policies = PolicyIndex::new(&observed.policies, observed.operator_policies.as_deref());
-        let shared = self.shared.clone();
-        let view = View { broker: &broker, observed: &observed, policies: &policies, claims: &shared.claims };
+        let (shared, seen) = (self.shared.clone(), self.watch.seen());
+        let view = View {
+            broker: &broker,
+            observed: &observed,
+            policies: &policies,
+            claims: &shared.claims,
+            seen: &seen,
+        };
         let mut woken = 0;
         for object in &members {
             // One copy at a time: a thousand of them are ten megabytes.
@@ -56,7 +63,7 @@ impl Lane {
             let Decision { mut maintained, act, findings, .. } =
                 decide(&task, &task.inventory, &BTreeSet::new(), view);
             let differs = act || !findings.is_empty() || {
-                maintained.findings = findings;
+                maintained.findings.extend(findings);
                 update_status::differs(object, &update_status::maintained(object, &task, &maintained))
             };
             if differs {

@@ -41,7 +41,8 @@ impl Lane {
         broker: &KnownBroker,
     ) -> Result<Option<(Work, Observed)>, BrokerError> {
         let open: Vec<&Active> = active.iter().skip(scope.from).filter(|entry| entry.is_open()).collect();
-        if open.len() > FEW || self.shared.count_members(&self.key) < MANY {
+        // What queues do, the first look at the whole vhost shows.
+        if self.watch.is_new() || open.len() > FEW || self.shared.count_members(&self.key) < MANY {
             return Ok(None);
         }
         let mut names = Names::default();
@@ -70,7 +71,8 @@ impl Lane {
         observed: &Observed,
     ) -> Option<Work> {
         let policies = PolicyIndex::new(&observed.policies, observed.operator_policies.as_deref());
-        let view = View { broker, observed, policies: &policies, claims: &self.shared.claims };
+        let seen = self.watch.seen();
+        let view = View { broker, observed, policies: &policies, claims: &self.shared.claims, seen: &seen };
         let mut decisions = Vec::new();
         for (index, entry) in active.iter().enumerate().skip(scope.from).filter(|(_, entry)| entry.is_open())
         {

@@ -29,9 +29,13 @@ impl Lane {
             }
             other => other?,
         };
+        if self.watch.is_new() {
+            self.look_at_queues(&observed).await;
+        }
         let policies = PolicyIndex::new(&observed.policies, observed.operator_policies.as_deref());
-        let shared = self.shared.clone();
-        let view = View { broker, observed: &observed, policies: &policies, claims: &shared.claims };
+        let (shared, seen) = (self.shared.clone(), self.watch.seen());
+        let view =
+            View { broker, observed: &observed, policies: &policies, claims: &shared.claims, seen: &seen };
         let mut work = Work::default();
         let mut waiting = Vec::new();
         let mut unproven = BTreeSet::new();

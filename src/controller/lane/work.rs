@@ -8,6 +8,7 @@ use crate::topology::effective::PolicyIndex;
 use crate::topology::observed::Observed;
 use crate::topology::ownership::Inventory;
 use crate::topology::plan::{Plan, Stage, Step};
+use crate::topology::watch::Seen;
 
 use super::super::claims::Claims;
 use super::active::Active;
@@ -103,13 +104,14 @@ impl Work {
         broker: &KnownBroker,
         mut observed: Observed,
         claims: &Claims,
+        seen: &Seen,
     ) {
         if self.rests.iter().all(|rest| rest.then.inventory.is_none()) {
             return;
         }
         observed.advance(self.steps());
         let policies = PolicyIndex::new(&observed.policies, observed.operator_policies.as_deref());
-        let view = View { broker, observed: &observed, policies: &policies, claims };
+        let view = View { broker, observed: &observed, policies: &policies, claims, seen };
         for Rest { index, then, .. } in &mut self.rests {
             let (Task::Maintain(task), Some(inventory)) = (&active[*index].task, &then.inventory) else {
                 continue;

@@ -74,8 +74,7 @@ fn ready(maintained: &Maintained) -> (&'static str, PipelineReason, String) {
         let texts = maintained.blocked.iter().map(Blocked::to_string).collect();
         return ("False", reason_of(worst.by), listed(texts));
     }
-    let reported: Vec<String> =
-        maintained.findings.iter().filter(|finding| !finding.repaired).map(ToString::to_string).collect();
+    let reported = open(maintained);
     if !reported.is_empty() {
         return ("False", PipelineReason::DriftFound, listed(reported));
     }
@@ -100,18 +99,20 @@ fn at_least_once(maintained: &Maintained) -> Verdict {
 }
 
 fn drifted(maintained: &Maintained) -> Verdict {
-    let drift = |by: BlockedBy| {
-        matches!(by, BlockedBy::ArgumentMismatch | BlockedBy::PolicyShadowed | BlockedBy::PolicyConflict)
+    let open = open(maintained);
+    let differs = |blocked: &&Blocked| {
+        use BlockedBy::{ArgumentMismatch, PolicyConflict, PolicyShadowed};
+        // At first there is no drift yet, but these are differences all the same.
+        matches!(blocked.by, ArgumentMismatch | PolicyShadowed | PolicyConflict)
+            || open.contains(&blocked.to_string())
     };
-    let blocked: Vec<&Blocked> = maintained.blocked.iter().filter(|blocked| drift(blocked.by)).collect();
-    if let Some(first) = blocked.first() {
-        let texts = blocked.iter().map(ToString::to_string).collect();
-        return verdict(PipelineCondition::Drifted, "True", reason_of(first.by), listed(texts));
-    }
-    let open: Vec<String> =
-        maintained.findings.iter().filter(|finding| !finding.repaired).map(ToString::to_string).collect();
-    if !open.is_empty() {
-        return verdict(PipelineCondition::Drifted, "True", PipelineReason::DriftFound, listed(open));
+    let blocked: Vec<&Blocked> = maintained.blocked.iter().filter(differs).collect();
+    let reason = blocked.first().map_or(PipelineReason::DriftFound, |first| reason_of(first.by));
+    let mut texts: Vec<String> = blocked.iter().map(ToString::to_string).collect();
+    let others: Vec<String> = open.iter().filter(|text| !texts.contains(text)).cloned().collect();
+    texts.extend(others);
+    if !texts.is_empty() {
+        return verdict(PipelineCondition::Drifted, "True", reason, listed(texts));
     }
     if maintained.blocked.iter().any(|blocked| blocked.by == BlockedBy::NotSupportedYet) {
         let text = "while an edit is refused, nothing but what is missing is found";
@@ -120,13 +121,19 @@ fn drifted(maintained: &Maintained) -> Verdict {
     verdict(PipelineCondition::Drifted, "False", PipelineReason::InSync, "no difference was found")
 }
 
+/// What was found and is there still.
+fn open(maintained: &Maintained) -> Vec<String> {
+    maintained.findings.iter().filter(|finding| finding.is_open()).map(ToString::to_string).collect()
+}
+
 fn reason_of(by: BlockedBy) -> PipelineReason {
     match by {
         BlockedBy::Conflict => PipelineReason::Conflict,
         BlockedBy::ArgumentMismatch => PipelineReason::ArgumentMismatch,
         BlockedBy::PolicyShadowed => PipelineReason::PolicyShadowed,
         BlockedBy::PolicyConflict => PipelineReason::PolicyConflict,
-        BlockedBy::Missing => PipelineReason::Blocked,
+        BlockedBy::Missing | BlockedBy::Consumer => PipelineReason::Blocked,
+        BlockedBy::Stuck => PipelineReason::DeadLettersStuck,
         BlockedBy::NotSupportedYet => PipelineReason::NotSupportedYet,
     }
 }

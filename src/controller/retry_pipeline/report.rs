@@ -8,11 +8,12 @@ use kube::ResourceExt;
 use super::super::Context;
 use super::super::api_server::WriteError;
 use super::super::events::Kind;
-use super::super::lane::{Cause, Finding, Maintain, Maintained};
+use super::super::lane::{Action, Cause, Finding, Maintain, Maintained};
 use super::conditions::{self, Verdict};
 use super::{Obstacle, inventory, uid, update_status};
 use crate::api::conditions::{PipelineCondition, PipelineReason};
 use crate::api::{DeletionPolicy, RetryPipeline, RetryPipelineStatus};
+use crate::topology::plan::Blocked;
 
 /// No more findings wait for the API server; the next look finds anew what is not repaired.
 const MOST_OWED: usize = 256;
@@ -36,12 +37,12 @@ impl Reported {
         let mut reported = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let memory = reported.entry(uid(object)).or_default();
         let open: BTreeSet<String> =
-            findings.iter().filter(|finding| !finding.repaired).map(ToString::to_string).collect();
+            findings.iter().filter(|finding| finding.is_open()).map(ToString::to_string).collect();
         // After a start the status is the only memory.
         let in_status = |text: &&String| is_in_status(object, text, verdicts);
         let known = memory.open.take().unwrap_or_else(|| open.iter().filter(in_status).cloned().collect());
         memory.open = Some(open);
-        let is_new = |finding: &&Finding| finding.repaired || !known.contains(&finding.to_string());
+        let is_new = |finding: &&Finding| !finding.is_open() || !known.contains(&finding.to_string());
         let mut news = std::mem::take(&mut memory.owed);
         news.extend(findings.iter().filter(is_new).cloned());
         news
@@ -81,7 +82,7 @@ pub(super) async fn maintained(
     let mut next = update_status::maintained(object, task, found);
     let news = context.reported.news(object, &found.findings, &conditions::of_maintained(found));
     next.drift = update_status::drift(next.drift, &news);
-    if let Err(error) = save(object, &next, context).await {
+    if let Err(error) = write(object, &next, context, !is_told_by_findings(found)).await {
         context.reported.owe(object, news);
         return Err(error);
     }
@@ -91,9 +92,22 @@ pub(super) async fn maintained(
     Ok(())
 }
 
+/// Whether findings, which have events of their own, tell all that keeps a pipeline from being
+/// Ready.
+fn is_told_by_findings(found: &Maintained) -> bool {
+    let open = found.findings.iter().filter(|finding| finding.is_open());
+    let told: Vec<String> = open.map(ToString::to_string).collect();
+    let is_told = |blocked: &Blocked| told.contains(&blocked.to_string());
+    !told.is_empty() && found.unsupported.is_empty() && found.blocked.iter().all(is_told)
+}
+
 async fn publish_finding(object: &RetryPipeline, finding: &Finding, context: &Context) {
-    let (action, done) = if finding.repaired { ("Repair", "repaired") } else { ("Report", "left as it is") };
-    let note = format!("{} {}; {done}", finding.object, finding.what);
+    let (action, done) = match finding.action {
+        Action::Repaired => ("Repair", "repaired"),
+        Action::Reported => ("Report", "left as it is"),
+        Action::Blocked => ("Block", "blocked"),
+    };
+    let note = format!("{finding}; {done}");
     context.events.publish(object, Kind::Warning, PipelineReason::DriftFound.as_str(), action, &note).await;
 }
 
@@ -142,10 +156,21 @@ pub(super) async fn save(
     next: &RetryPipelineStatus,
     context: &Context,
 ) -> Result<(), WriteError> {
+    write(object, next, context, true).await
+}
+
+async fn write(
+    object: &RetryPipeline,
+    next: &RetryPipelineStatus,
+    context: &Context,
+    tells_transition: bool,
+) -> Result<(), WriteError> {
     match update_status::write(&context.client, object, next).await {
         Ok(Some(written)) => {
             context.last_written.note(&written);
-            publish_transition(object, next, context).await;
+            if tells_transition {
+                publish_transition(object, next, context).await;
+            }
         }
         // A pipeline that is gone needs no status.
         Ok(None) | Err(WriteError::Gone) => {}
@@ -167,10 +192,6 @@ async fn publish_transition(object: &RetryPipeline, next: &RetryPipelineStatus, 
     else {
         return;
     };
-    if after.1 == PipelineReason::DriftFound.as_str() {
-        // Each finding has an event of its own.
-        return;
-    }
     let good = after.0 == "True" || after.1 == PipelineReason::Progressing.as_str();
     let kind = if good { Kind::Normal } else { Kind::Warning };
     context.events.publish(object, kind, &after.1, "Reconcile", &after.2).await;

@@ -14,7 +14,7 @@ use crate::api::{
     RetryPipeline, RetryPipelineStatus, Settings, TargetKind,
 };
 use crate::controller::api_server::WriteError;
-use crate::controller::lane::{Finding, Maintain, Maintained};
+use crate::controller::lane::{Action, Finding, Maintain, Maintained};
 use crate::controller::patch_status::{self, patch_status, set};
 use crate::topology::desired::{DEFAULT_DELIVERY_LIMIT, QueueRole as TopologyRole};
 use crate::topology::model::{Arg, Queue};
@@ -27,6 +27,9 @@ const OF_REPLAYS: [&str; 2] = ["replays", "earlierReplays"];
 
 /// Messages per 24 hours that need no approval where approval is required.
 const WITHOUT_APPROVAL: i64 = 50;
+
+/// The longest name of a broker's user, or list of them, in bytes.
+const MAX_USER: usize = 255;
 
 /// The status after a look at the broker.
 pub(crate) fn maintained(object: &RetryPipeline, task: &Maintain, found: &Maintained) -> RetryPipelineStatus {
@@ -199,9 +202,13 @@ pub(super) fn drift(before: Option<Drift>, news: &[Finding]) -> Option<Drift> {
     let finding = DriftFinding {
         time: conditions::now(),
         object: conditions::shortened(last.object.clone()),
-        what: last.what.clone(),
-        by: None,
-        action: if last.repaired { DriftAction::Repaired } else { DriftAction::Reported },
+        what: conditions::shortened(last.what.clone()),
+        by: last.by.clone().filter(|by| by.len() <= MAX_USER),
+        action: match last.action {
+            Action::Repaired => DriftAction::Repaired,
+            Action::Reported => DriftAction::Reported,
+            Action::Blocked => DriftAction::Blocked,
+        },
     };
     Some(Drift { count, last: Some(finding) })
 }

@@ -2,13 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use super::super::desired::{Desired, DesiredExchange, Slots};
+use super::super::desired::{Desired, DesiredExchange, DesiredQueue, QueueRole, Slots};
 use super::super::generations::is_chain_stage;
 use super::super::model::{Args, Binding, Destination, ObjectKey};
 use super::super::names::OWNER_EXCHANGE;
-use super::super::ownership::State;
+use super::super::ownership::{State, standing};
 use super::super::plan::{BlockedBy, Plan, Stage, Step};
-use super::Differ;
+use super::super::spec::Mode;
+use super::super::uses;
+use super::{Context, Differ};
 
 impl Differ<'_> {
     /// Binds where both ends are usable, and unbinds what nobody asked for; never
@@ -150,6 +152,7 @@ impl Differ<'_> {
             let stage = extra_stage(exchange);
             extra.extend(found.filter(|found| !wanted.contains(found)).map(|found| (stage, found.clone())));
         }
+        extra.extend(self.detours(desired).map(|found| (Stage::Unbind, found)));
         let source = Destination::Queue(self.context.pipeline.spec.source.queue.clone());
         if self.context.pipeline.spec.source.exclusive_bindings && self.is_usable(&source) {
             let listed = |binding: &&Binding| wanted.contains(binding) || binding.source == OWNER_EXCHANGE;
@@ -158,6 +161,39 @@ impl Differ<'_> {
             extra.extend(found.map(|found| (Stage::Unbind, found.clone())));
         }
         extra
+    }
+
+    /// Bindings by which others lead messages into our own routing, past the source: each
+    /// would be one message more, without a failure before it.
+    fn detours(&self, desired: &Desired) -> impl Iterator<Item = Binding> {
+        let Context { pipeline, observed, inventory, .. } = *self.context;
+        let wanted = desired.exchanges.iter().filter(|exchange| exchange.closed);
+        let wanted = wanted.map(|exchange| Destination::Exchange(exchange.exchange.name.clone()));
+        let wanted = wanted.filter(|object| self.is_usable(object));
+        // Those of before as well, whatever their names: what leads there keeps them from going.
+        let is_routing = |name: &String| {
+            let is_internal = observed.exchanges.get(name).is_some_and(|found| found.internal);
+            is_internal && inventory.contains_key(&ObjectKey::Exchange(name.clone()))
+        };
+        let before = inventory.keys().filter_map(|key| match key {
+            ObjectKey::Exchange(name) if is_routing(name) => Some(Destination::Exchange(name.clone())),
+            _ => None,
+        });
+        let before = before.filter(|object| standing(observed, object, &pipeline.identity).is_ours());
+        // In mode Application clients publish to the tiers.
+        let is_tier = |queue: &&DesiredQueue| {
+            pipeline.spec.mode == Mode::Broker && matches!(queue.role, QueueRole::Retry { .. })
+        };
+        let tiers = desired.queues.iter().filter(is_tier);
+        let tiers = tiers.map(|queue| Destination::Queue(queue.queue.name.clone()));
+        let ours: BTreeSet<Destination> =
+            wanted.chain(before).chain(tiers.filter(|tier| self.is_usable(tier))).collect();
+        let into = ours.into_iter().flat_map(|object| observed.bindings_to(&object).collect::<Vec<_>>());
+        let is_strange = move |found: &&Binding| {
+            let source = &found.source;
+            source != OWNER_EXCHANGE && !uses::is_internal(pipeline, source) && !is_routing(source)
+        };
+        into.filter(is_strange).cloned()
     }
 
     /// Whether a return exchange leads to the source; those go with their tier.

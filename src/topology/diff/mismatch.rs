@@ -60,7 +60,7 @@ fn compare_args(mismatches: &mut Vec<Mismatch>, wanted: &Args, found: &Args) {
     }
 }
 
-pub(super) fn describe_mismatches(mismatches: &[Mismatch]) -> String {
+pub(in crate::topology) fn describe_mismatches(mismatches: &[Mismatch]) -> String {
     let parts: Vec<String> = mismatches
         .iter()
         .map(|mismatch| format!("{} is {} where {} is wanted", mismatch.key, mismatch.found, mismatch.wanted))

@@ -1,24 +1,28 @@
 //! Policies: ours, and those of others that hide them or are dangerous.
 
+use std::collections::BTreeMap;
+
 use super::super::desired::{Desired, DesiredPolicy, DesiredQueue};
 use super::super::effective::Subject;
 use super::super::model::{Destination, ObjectKey, Policy};
 use super::super::ownership::State;
 use super::super::plan::{BlockedBy, Stage, Step};
-use super::super::policy_check;
+use super::super::policy_check::{self, Danger};
 use super::Differ;
 
 impl Differ<'_> {
     pub(super) fn check_policies(&mut self, desired: &Desired) {
         let owner = &self.context.pipeline.identity;
+        // A wildcard is one cause, however many queues it meets.
+        let mut queues: BTreeMap<Danger, Vec<&str>> = BTreeMap::new();
         for queue in &desired.queues {
             let ours = desired.policies.iter().find(|policy| policy.queue == queue.queue.name);
             let ours = ours.map(|policy| &policy.policy);
             for danger in policy_check::dangers(owner, queue, ours, self.context.policies) {
-                let object = format!("queue {}", queue.queue.name);
-                self.block(BlockedBy::PolicyShadowed, object, danger.to_string());
+                queues.entry(danger).or_default().push(&queue.queue.name);
             }
         }
+        let mut exchanges: BTreeMap<Danger, Vec<&str>> = BTreeMap::new();
         let without_alternate = desired
             .exchanges
             .iter()
@@ -26,7 +30,12 @@ impl Differ<'_> {
         for exchange in without_alternate {
             let name = &exchange.exchange.name;
             if let Some(danger) = policy_check::alternate_by_policy(name, self.context.policies) {
-                self.block(BlockedBy::PolicyShadowed, format!("exchange {name}"), danger.to_string());
+                exchanges.entry(danger).or_default().push(name);
+            }
+        }
+        for (kind, met) in [("queue", queues), ("exchange", exchanges)] {
+            for (danger, names) in met {
+                self.block(BlockedBy::PolicyShadowed, all_of(kind, names), danger.to_string());
             }
         }
     }
@@ -105,4 +114,17 @@ impl Differ<'_> {
         self.block(BlockedBy::PolicyConflict, object, why);
         None
     }
+}
+
+/// `queue a`, or `queues a, b, c and 4 more`.
+fn all_of(kind: &str, mut names: Vec<&str>) -> String {
+    const NAMED: usize = 3;
+    names.sort_unstable();
+    if let [only] = names.as_slice() {
+        return format!("{kind} {only}");
+    }
+    let more = names.len().saturating_sub(NAMED);
+    names.truncate(NAMED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{kind}s {}{more}", names.join(", "))
 }

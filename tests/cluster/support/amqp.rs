@@ -27,16 +27,21 @@ pub(crate) struct Wire {
     channel: Channel,
 }
 
-/// A consumer that rejects whatever it gets, until it is dropped.
+/// A consumer that rejects whatever it gets, until it is stopped or the test ends.
 pub(crate) struct Failing {
     rejected: Arc<AtomicUsize>,
-    _connection: Connection,
+    connection: Connection,
 }
 
 impl Failing {
     /// Messages that it has rejected.
     pub(crate) fn rejected(&self) -> usize {
         self.rejected.load(Ordering::SeqCst)
+    }
+
+    /// Closes its connection.
+    pub(crate) async fn stop(self) {
+        self.connection.close(200, "done".into()).await.unwrap();
     }
 }
 
@@ -117,7 +122,7 @@ impl Wire {
                 count.fetch_add(1, Ordering::SeqCst);
             }
         });
-        Failing { rejected, _connection: connection }
+        Failing { rejected, connection }
     }
 }
 

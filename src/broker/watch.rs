@@ -1,0 +1,91 @@
+//! What queues do, beside being as declared: consumers, and messages that wait inside.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::de::MapAccess;
+
+use super::error::BrokerError;
+use super::lenient::{Row, take_table};
+use super::management::Management;
+use super::wire::QueueRow;
+use crate::topology::model::{Arg, Args};
+
+/// Consumers come with the statistics, up to 5 s late.
+const CONSUMERS: &str = "?columns=queue.name,channel_details.user";
+const TOTALS: &str = "?disable_stats=true&enable_queue_totals=true&columns=name,type,state,messages,messages_ready,messages_unacknowledged";
+/// Delayed retries are in the statistics alone, up to 10 s late.
+const DELAYED: &str = "?columns=name,messages_delayed";
+
+impl Management {
+    /// The users that consume from each queue of a vhost; an empty name where the broker does
+    /// not tell whom a consumer belongs to. Nothing where the broker keeps no statistics.
+    ///
+    /// # Errors
+    /// [`BrokerError::NotFound`] for a missing vhost, and every error of a connection.
+    pub async fn consumers(&self, vhost: &str) -> Result<BTreeMap<String, BTreeSet<String>>, BrokerError> {
+        let mut consumers: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        let add = |row: ConsumerRow| {
+            if let Some(queue) = text(row.queue.as_ref(), "name") {
+                let user = text(row.channel.as_ref(), "user").unwrap_or_default();
+                consumers.entry(queue).or_default().insert(user);
+            }
+        };
+        match self.list("consumers", CONSUMERS, vhost, add).await {
+            Ok(()) => Ok(consumers),
+            // Without statistics the broker refuses the question.
+            Err(BrokerError::Refused { .. }) => Ok(BTreeMap::new()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// How many messages of each queue are neither ready nor delivered, where the broker says:
+    /// dead letters that wait for their next queue, and delayed retries.
+    ///
+    /// # Errors
+    /// [`BrokerError::NotFound`] for a missing vhost, and every error of a connection.
+    pub async fn waiting(&self, vhost: &str) -> Result<BTreeMap<String, i64>, BrokerError> {
+        let mut waiting = BTreeMap::new();
+        let add = |row: QueueRow| {
+            let count = row.totals().waiting();
+            waiting.extend(row.name.zip(count));
+        };
+        self.list("queues", TOTALS, vhost, add).await?;
+        Ok(waiting)
+    }
+
+    /// How many messages of each queue are in delayed retry, where the broker says.
+    ///
+    /// # Errors
+    /// [`BrokerError::NotFound`] for a missing vhost, and every error of a connection.
+    pub async fn delayed(&self, vhost: &str) -> Result<BTreeMap<String, i64>, BrokerError> {
+        let mut delayed = BTreeMap::new();
+        self.list("queues", DELAYED, vhost, |row: QueueRow| delayed.extend(row.name.zip(row.delayed)))
+            .await?;
+        Ok(delayed)
+    }
+}
+
+/// A consumer of `/api/consumers`.
+#[derive(Default)]
+struct ConsumerRow {
+    queue: Option<Args>,
+    channel: Option<Args>,
+}
+
+impl Row for ConsumerRow {
+    fn field<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<bool, A::Error> {
+        match key {
+            "queue" => take_table(&mut self.queue, map),
+            // Of AMQP 1.0 the broker tells none.
+            "channel_details" => take_table(&mut self.channel, map),
+            _ => Ok(false),
+        }
+    }
+}
+
+fn text(table: Option<&Args>, key: &str) -> Option<String> {
+    match table?.get(key) {
+        Some(Arg::Str(text)) => Some(text.clone()),
+        _ => None,
+    }
+}

@@ -46,6 +46,12 @@ pub struct WhoAmI {
 }
 
 impl WhoAmI {
+    /// Whether these tags show the connections, channels and consumers of other users.
+    #[must_use]
+    pub fn sees_connections(&self) -> bool {
+        self.tags.contains("monitoring") || self.tags.contains("administrator")
+    }
+
     /// Whether these tags allow writing policies and reading the cluster's
     /// identity (API-07). Reading policies takes permission in the vhost only.
     #[must_use]

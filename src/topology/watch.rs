@@ -15,7 +15,7 @@ use super::plan::{Blocked, BlockedBy};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     /// The users that consume from a queue, by the queue's name. The name of a user that the
-    /// broker does not tell is empty.
+    /// broker does not tell is empty; where none may be told, there is no name.
     pub consumers: BTreeMap<String, BTreeSet<String>>,
     /// Queues whose dead letters do not move.
     pub stuck: BTreeSet<String>,

@@ -4,11 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use lapin::options::BasicConsumeOptions;
 use lapin::types::FieldTable;
+use redrive::broker::Management;
 use redrive::topology::model::{ApplyTo, QueueType};
 use rstest::rstest;
+use serde_json::json;
 
 use crate::support::Version::{V40, V43};
-use crate::support::{Version, eventually, in_vhost, requeue_by_reject};
+use crate::support::{Version, Vhost, encode, eventually, guard, in_vhost, requeue_by_reject};
 
 /// Consumers are told by queue and user, and are gone from the list once they are cancelled.
 #[rstest]
@@ -31,11 +33,27 @@ async fn consumers_are_told_by_queue_and_user(#[values(V43, V40)] version: Versi
         let expected: BTreeMap<String, BTreeSet<String>> =
             ["quorum", "classic"].map(|queue| (queue.to_owned(), [user.clone()].into())).into();
         eventually(20, "both queues have the user", async || consumers().await == expected).await;
+        // Who may not see the connections of others is told that there are some.
+        let limited = as_policymaker(&v).await;
+        let somebody: BTreeMap<String, BTreeSet<String>> =
+            expected.into_keys().map(|queue| (queue, BTreeSet::new())).collect();
+        eventually(20, "somebody is told", async || limited.consumers(&v.name).await.unwrap() == somebody)
+            .await;
         // A consumer that nobody holds is cancelled.
         drop(held);
         eventually(20, "no consumer is left", async || consumers().await.is_empty()).await;
+        v.raw("DELETE", &format!("/users/{}", encode(&v.name)), None).await;
     })
     .await;
+}
+
+/// A client whose user may write policies in the vhost, and see no connections but its own.
+async fn as_policymaker(v: &Vhost) -> Management {
+    let user = encode(&v.name);
+    v.raw("PUT", &format!("/users/{user}"), Some(json!({"password": "pass", "tags": "policymaker"}))).await;
+    let rights = json!({"configure": ".*", "write": ".*", "read": ".*"});
+    v.raw("PUT", &format!("/permissions/{user}/{user}"), Some(rights)).await;
+    Management::new(&v.version.endpoint_as(&v.name, "pass"), guard()).unwrap()
 }
 
 /// Of all queues at once: dead letters that wait are counted, what is ready or delivered is not.

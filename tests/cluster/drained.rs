@@ -74,6 +74,7 @@ async fn an_edit_waits_while_the_broker_is_drained() {
         world.proxy.lead_to(&broker.address);
         world.broker = broker;
         world.broker.create_vhost(&world.vhost).await;
+        world.let_in(&world.broker).await;
         world.start();
         world.create_ready("orders", json!({"retry": {"delays": ["1s"]}})).await;
 

@@ -120,6 +120,7 @@ async fn a_vhost_that_is_missing_is_waited_for_and_never_made() {
     assert_eq!(verdict(&pipeline, "Stalled"), "True VhostNotFound");
     assert!(world.proxy.writes().is_empty());
     world.broker.create_vhost(&world.vhost).await;
+    world.let_in(&world.broker).await;
     world.ready("orders").await;
     // Lost with all that was in it, it is not made again either.
     world.broker.delete(&["vhosts", &world.vhost]).await;
@@ -127,6 +128,7 @@ async fn a_vhost_that_is_missing_is_waited_for_and_never_made() {
     let (status, _) = world.broker.call(Method::GET, &["vhosts", &world.vhost], json!(null)).await;
     assert_eq!(status, 404);
     world.broker.create_vhost(&world.vhost).await;
+    world.let_in(&world.broker).await;
     world.ready("orders").await;
     world.leave().await;
 }
@@ -242,6 +244,7 @@ async fn another_broker_behind_the_same_secret_is_not_written_to() {
     let mut world = World::new("swapped").await;
     let other = Broker::of("40");
     other.create_vhost(&world.vhost).await;
+    world.let_in(&other).await;
     world.start();
     world.create_ready("orders", json!({})).await;
     world.proxy.forget();
@@ -255,6 +258,7 @@ async fn another_broker_behind_the_same_secret_is_not_written_to() {
     world.proxy.lead_to(&world.broker.address);
     world.ready("orders").await;
     other.delete(&["vhosts", &world.vhost]).await;
+    other.delete(&["users", &world.namespace]).await;
     world.leave().await;
 }
 

@@ -21,6 +21,9 @@ use super::{eventually, kubernetes, steadily};
 /// The Secret that all manifests of these tests name, as the examples do.
 pub(crate) const SECRET: &str = "rabbit-connection";
 
+/// The password of the operator's user on the broker.
+const PASSWORD: &str = "pass";
+
 /// How often the operator under test looks at the broker.
 pub(crate) const POLL: Duration = Duration::from_millis(800);
 
@@ -84,17 +87,18 @@ impl World {
             operators_client: None,
             operator: None,
         };
+        world.let_in(&world.broker).await;
         world.write_secret(&world.secret()).await;
         world
     }
 
-    /// What the connection Secret says: the broker behind the proxy.
+    /// What the connection Secret says: the broker behind the proxy, and the operator's user there.
     pub(crate) fn secret(&self) -> BTreeMap<&'static str, String> {
         BTreeMap::from([
             ("uri", format!("http://{}", self.proxy.address)),
             ("amqpUri", self.broker.amqp.clone()),
-            ("username", self.broker.user.clone()),
-            ("password", self.broker.password.clone()),
+            ("username", self.namespace.clone()),
+            ("password", PASSWORD.to_owned()),
         ])
     }
 
@@ -112,7 +116,13 @@ impl World {
         }
     }
 
-    /// Has the operator come as a user of its own; says what the Secret holds then.
+    /// Gives the operator a user on a broker, with no more rights than it needs in its vhost.
+    pub(crate) async fn let_in(&self, broker: &Broker) {
+        broker.create_user(&self.namespace, PASSWORD, "policymaker").await;
+        broker.grant(&self.vhost, &self.namespace, ".*").await;
+    }
+
+    /// Has the operator come with this password, these tags and rights; says what the Secret holds then.
     pub(crate) async fn as_user(
         &self,
         password: &str,

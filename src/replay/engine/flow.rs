@@ -14,18 +14,6 @@ use crate::replay::outcome::Outcome;
 
 /// How long what is recorded waits for company, to be acknowledged in one word.
 const ACK_AFTER: Duration = Duration::from_millis(5);
-/// Checkpoints come no faster.
-const CHECKPOINT_EVERY: Duration = Duration::from_secs(1);
-/// A checkpoint that is being kept, and what it allows then.
-#[derive(Clone, Copy, Debug)]
-struct Checkpointing {
-    order: Order,
-    allowance: u64,
-    window: u64,
-    /// What was on its way then: the checkpoint does not count it.
-    open: u64,
-}
-
 /// What is on its way.
 #[derive(Debug, Default)]
 pub(super) struct Flow {
@@ -43,30 +31,14 @@ pub(super) struct Flow {
     unacked_since: Option<Duration>,
     /// Acknowledged, and not surely so.
     flushing: Option<(Order, Acked)>,
-    /// What the last checkpoint allows, and what was used up of it.
-    allowance: u64,
-    used: u64,
-    /// The most that may be open by that checkpoint.
-    window: u64,
-    checkpointed: Option<Duration>,
-    checkpointing: Option<Checkpointing>,
     refused: Retry,
     unrecorded: Retry,
-    unkept: Retry,
 }
 
 impl Flow {
     /// Forgets what belonged to the pass before.
     pub(super) fn begin_pass(&mut self) {
-        *self = Self {
-            blocked: self.blocked,
-            allowance: self.allowance,
-            used: self.used,
-            window: self.window,
-            checkpointed: self.checkpointed,
-            checkpointing: self.checkpointing,
-            ..Self::default()
-        };
+        *self = Self { blocked: self.blocked, ..Self::default() };
     }
 
     /// Whether everything that was published is surely settled.
@@ -78,14 +50,6 @@ impl Flow {
     pub(super) fn in_doubt(&self) -> Acked {
         self.flushing.map_or(Acked::default(), |(_, acked)| acked)
     }
-
-    /// Nothing more is sent without another checkpoint: the last one says that the run is
-    /// settled, or does not count duplicates that are possible since.
-    pub(super) fn use_up(&mut self) {
-        self.allowance = 0;
-        self.used = 0;
-        self.checkpointing = None;
-    }
 }
 
 impl Engine {
@@ -95,7 +59,7 @@ impl Engine {
         if flow.blocked {
             return Some("the broker takes no messages for now: it is short of memory or disk".to_owned());
         }
-        let retries = [&flow.refused, &flow.unrecorded, &flow.unkept];
+        let retries = [&flow.refused, &flow.unrecorded, &self.checkpoints.failing];
         let failing = retries.into_iter().find(|retry| retry.why.is_some() && retry.at > now);
         failing.and_then(|retry| retry.why.clone()).or_else(|| self.looks.obstacle.clone())
     }
@@ -118,7 +82,7 @@ impl Engine {
     }
 
     fn waits_until(&self, now: Duration) -> Option<Duration> {
-        let retries = [&self.flow.refused, &self.flow.unrecorded, &self.flow.unkept];
+        let retries = [&self.flow.refused, &self.flow.unrecorded, &self.checkpoints.failing];
         retries.into_iter().filter(|retry| retry.at > now).map(|retry| retry.at).max()
     }
 
@@ -127,12 +91,6 @@ impl Engine {
             && self.flow.open < self.window()
             && !self.is_limit_sent()
             && self.trial != Trial::Sending { left: 0 }
-    }
-
-    /// The most that may be open. Before the first checkpoint nothing is sent anyhow.
-    fn window(&self) -> u64 {
-        let wanted = u64::from(self.orders.pace.window).max(1);
-        if self.flow.window == 0 { wanted } else { wanted.min(self.flow.window) }
     }
 
     /// Whether as many are on their way or moved as may be.
@@ -155,7 +113,7 @@ impl Engine {
             if self.rate.open_batch(now) {
                 self.batch_begins();
             }
-        } else if self.flow.used >= self.flow.allowance && !self.checkpoint_before_batch(now) {
+        } else if self.checkpoints.is_used_up() && !self.checkpoint_before_batch(now) {
             return false;
         }
         if self.rate.take(now) {
@@ -177,7 +135,7 @@ impl Engine {
             self.out.push(Command::Publish(tag));
         }
         self.flow.open += 1;
-        self.flow.used += 1;
+        self.checkpoints.use_one();
         self.started.get_or_insert_with(|| millis(now));
         if let Trial::Sending { left } = &mut self.trial {
             *left -= 1;
@@ -263,7 +221,7 @@ impl Engine {
                 self.pass.held += 1;
                 self.pass.timed_out += 1;
                 self.counts.duplicates_possible += 1;
-                self.flow.use_up();
+                self.checkpoints.use_up();
                 self.out.push(Command::Forget(tag));
             }
         }
@@ -338,51 +296,6 @@ impl Engine {
         self.counts.replayed += sure.replayed;
         self.counts.quarantined += sure.quarantined;
         self.counts.beyond_fence += self.fringe.moved(sure.beyond);
-    }
-
-    /// Whether a batch may begin: the last checkpoint is young enough and allows it.
-    fn checkpoint_before_batch(&mut self, now: Duration) -> bool {
-        if self.flow.checkpointing.is_some() {
-            return false;
-        }
-        let next = self.flow.checkpointed.map_or(now, |last| last + CHECKPOINT_EVERY);
-        if next > now {
-            if self.flow.used >= self.flow.allowance {
-                self.wake_at(next);
-                return false;
-            }
-            return true;
-        }
-        let pace = &self.orders.pace;
-        let allowance = u64::from(pace.batch.max(pace.per_second.saturating_mul(2)));
-        let Some(mut checkpoint) = self.checkpoint(allowance) else { return false };
-        // A worker that dies in its first batch must not begin the deadline anew.
-        checkpoint.started.get_or_insert(millis(now));
-        let (order, window) = (self.next_order(), checkpoint.in_flight);
-        let open = self.flow.open;
-        self.flow.checkpointing = Some(Checkpointing { order, allowance, window, open });
-        self.flow.checkpointed = Some(now);
-        self.out.push(Command::Checkpoint(order, checkpoint));
-        false
-    }
-
-    pub(super) fn checkpointed(&mut self, order: Order) {
-        match self.flow.checkpointing.take_if(|kept| kept.order == order) {
-            Some(kept) => {
-                self.flow.allowance = kept.allowance;
-                self.flow.window = kept.window;
-                self.flow.used = kept.open;
-                self.flow.unkept.succeed();
-            }
-            None => self.parted(order),
-        }
-    }
-
-    pub(super) fn checkpoint_failed(&mut self, order: Order, why: &str, now: Duration) {
-        match self.flow.checkpointing.take_if(|kept| kept.order == order) {
-            Some(_) => self.flow.unkept.fail(format!("progress can't be kept: {why}"), now),
-            None => self.parted(order),
-        }
     }
 
     /// What waits to be published waits for the next pass.

@@ -16,6 +16,7 @@
 //!   fence, and `beyond_fence` is at least what it moved there.
 
 mod canary;
+mod checkpoints;
 mod event;
 mod flow;
 mod fringe;
@@ -30,6 +31,7 @@ pub use event::{Command, Event, Order, Setup, Tag, TargetLook, Verdict};
 use std::time::Duration;
 
 use self::canary::Trial;
+use self::checkpoints::Checkpoints;
 use self::flow::Flow;
 use self::fringe::Fringe;
 use self::ledger::Ledger;
@@ -66,6 +68,7 @@ pub struct Engine {
     pass: Pass,
     ledger: Ledger,
     flow: Flow,
+    checkpoints: Checkpoints,
     rate: Rate,
     meter: Meter,
     breaker: Breaker,
@@ -99,6 +102,7 @@ impl Engine {
             pass: Pass::default(),
             ledger: Ledger::default(),
             flow: Flow::default(),
+            checkpoints: Checkpoints::default(),
             rate,
             meter: Meter::default(),
             breaker: Breaker::new(0.0),
@@ -251,19 +255,6 @@ impl Engine {
     fn deadline(&self) -> Duration {
         let from = self.started.map_or(self.began, Duration::from_millis);
         from.saturating_add(self.limits.deadline)
-    }
-
-    fn checkpoint(&self, allowed: u64) -> Option<Checkpoint> {
-        let window = u64::from(self.orders.pace.window);
-        let mut counts = self.counts.clone();
-        counts.beyond_fence += self.fringe.among(allowed);
-        Some(Checkpoint {
-            fence: self.fence?,
-            counts,
-            started: self.started,
-            under_way: self.fringe.may_have_moved(allowed),
-            in_flight: window.min(allowed),
-        })
     }
 }
 

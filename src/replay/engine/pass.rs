@@ -105,6 +105,7 @@ impl Engine {
         self.fringe.begin_pass(ready, left);
         self.ledger = Ledger::default();
         self.flow.begin_pass();
+        self.checkpoints.begin_pass();
         self.looks.begin_pass();
         self.breaker.begin_pass(moved, now);
         if !std::mem::take(&mut self.renews) {

@@ -163,11 +163,12 @@ impl Engine {
             return;
         }
         self.counts.duplicates_possible += self.flow.open;
-        self.flow.use_up();
+        self.checkpoints.use_up();
         let doubtful = self.flow.in_doubt();
         self.counts.beyond_fence += self.fringe.moved(doubtful.beyond);
         self.fringe.cut_off(&self.pass, self.back, doubtful.total());
         self.flow.begin_pass();
+        self.checkpoints.begin_pass();
         self.back = self.back.saturating_sub(self.pass.taken) + self.ledger.unacked();
         self.ledger = Ledger::default();
         self.pass.reading = Reading::Off;
@@ -213,7 +214,7 @@ impl Engine {
     fn keep_settled(&mut self) -> Option<Order> {
         let checkpoint = self.checkpoint(0)?;
         let order = self.next_order();
-        self.flow.use_up();
+        self.checkpoints.use_up();
         self.out.push(Command::Checkpoint(order, checkpoint));
         Some(order)
     }

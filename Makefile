@@ -5,7 +5,7 @@ SHELL := bash
 # Outside the work tree, so that a new checkout finds its dependencies built.
 export CARGO_TARGET_DIR := $(or $(CARGO_TARGET_DIR),$(shell hack/target))
 
-.PHONY: help demo demo-down test test-fast test-full dev-up dev-down dev-status crds lint advisories bench
+.PHONY: help demo demo-down test test-fast test-full dev-up dev-down dev-status crds chart image e2e lint advisories bench
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -36,6 +36,15 @@ dev-status: ## what runs, where, and its logs
 
 crds: ## writes crds/ from the types
 	@hack/step "writing crds/" env UPDATE_CRDS=1 cargo test --quiet --test crds
+
+chart: ## writes what is generated in charts/redrive: copies of crds/ and admission/, the table of values
+	@hack/step "writing charts/redrive" env UPDATE_CHART=1 cargo test --quiet --test chart
+
+image: ## the image for amd64 and arm64 as an OCI layout, and what is built into it (SBOM)
+	@hack/step "making the image" hack/image
+
+e2e: ## the chart with the built image on the development cluster's node, by itself
+	@hack/e2e
 
 lint: ## formatter, clippy, dependencies, shell scripts
 	@hack/lint

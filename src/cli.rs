@@ -10,6 +10,7 @@ mod capacity;
 mod cluster;
 mod controller;
 mod crds;
+mod import;
 mod inspect;
 mod log;
 mod manifest;
@@ -48,6 +49,8 @@ struct Arguments {
 enum Command {
     /// Show what a RetryPipeline needs on its broker, and what differs from what is there.
     Plan(Box<plan::Arguments>),
+    /// Describe what a vhost holds already by RetryPipelines.
+    Import(Box<import::Arguments>),
     /// Show what lies in a pipeline's dead-letter queue.
     Inspect(Box<inspect::Arguments>),
     /// Move dead letters back, or plan to.
@@ -109,6 +112,7 @@ fn run_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     match arguments.command {
         Command::Plan(arguments) => plan::run(*arguments),
+        Command::Import(arguments) => import::run(*arguments),
         Command::Inspect(arguments) => return inspect::run(&arguments).exit_code(),
         Command::Replay(arguments) => return replay::run(&arguments).exit_code(),
         Command::Approve(arguments) => return approve::run(&arguments).exit_code(),

@@ -5,6 +5,7 @@ pub mod api;
 pub mod broker;
 pub mod cli;
 pub mod controller;
+pub mod ops;
 pub mod replay;
 mod runner;
 pub mod topology;

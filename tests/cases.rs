@@ -1,8 +1,12 @@
-//! docs/cases.md can't rot: every case has one line, and every test named there exists.
+//! Pages that name tests can't rot: every case has one line in docs/cases.md, every failure and every
+//! threat a test, and every test named there exists.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+
+/// What names tests.
+const PAGES: [&str; 3] = ["docs/cases.md", "docs/failure-modes.md", "docs/security.md"];
 
 /// The words that stand where a test is missing, or shows a part only.
 const WORDS: [&str; 4] = ["**Replay**", "**Operations**", "**Not here**", "**Open**"];
@@ -80,10 +84,39 @@ fn every_line_names_a_test_or_says_why_there_is_none() {
     }
 }
 
+/// The rows below the headings of tables whose last column is the test.
+fn tested_rows(page: &str) -> Vec<&str> {
+    let mut found = Vec::new();
+    let mut is_tested = false;
+    for line in page.lines() {
+        if line.ends_with("| test |") {
+            is_tested = true;
+        } else if !line.starts_with('|') {
+            is_tested = false;
+        } else if is_tested && !line.starts_with("|---") {
+            found.push(line);
+        }
+    }
+    found
+}
+
+#[test]
+fn every_failure_and_every_threat_names_a_test() {
+    for (page, least) in [("docs/failure-modes.md", 60), ("docs/security.md", 40)] {
+        let text = read(page);
+        let rows = tested_rows(&text);
+        assert!(rows.len() >= least, "{page}: {} rows are found", rows.len());
+        for row in rows {
+            let last = row.trim_end_matches('|').rsplit('|').next().unwrap_or_default();
+            assert!(!tests_in(last).is_empty(), "{page}: {row}");
+        }
+    }
+}
+
 #[test]
 fn every_test_that_is_named_exists() {
-    let named = tests_in(&page());
-    assert!(named.len() > 200, "{} names are found", named.len());
+    let named: Vec<_> = PAGES.iter().flat_map(|page| tests_in(&read(page))).collect();
+    assert!(named.len() > 300, "{} names are found", named.len());
     let missing: Vec<String> = named
         .iter()
         .filter(|(file, name)| !fs::read_to_string(root().join(file)).is_ok_and(|text| is_test(&text, name)))

@@ -4,42 +4,20 @@
 
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
+#[path = "support/command.rs"]
+mod command;
+
 use std::fs;
-use std::io::Write;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use rstest::rstest;
 use serde_json::Value;
 
-struct Ended {
-    code: i32,
-    out: String,
-    err: String,
-}
+use crate::command::{Ended, feed};
 
-/// Runs `redrive` in the project's directory, with nothing of ours in its environment.
 fn redrive_with(arguments: &[&str], input: &[u8], variables: &[(&str, &str)]) -> Ended {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_redrive"));
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("REDRIVE_")) {
-        command.env_remove(name);
-    }
-    let mut child = command
-        .args(arguments)
-        .envs(variables.iter().copied())
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let _ = child.stdin.take().unwrap().write_all(input);
-    let output = child.wait_with_output().unwrap();
-    Ended {
-        code: output.status.code().unwrap(),
-        out: String::from_utf8(output.stdout).unwrap(),
-        err: String::from_utf8(output.stderr).unwrap(),
-    }
+    feed(command::redrive(arguments).envs(variables.iter().copied()), input).into()
 }
 
 fn redrive(arguments: &[&str]) -> Ended {

@@ -3,10 +3,12 @@
 
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write;
-use std::process::{Command, Stdio};
+#[path = "support/command.rs"]
+mod command;
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use command::{Ended, feed};
 use redrive::api::RetryPipelineSpec;
 use redrive::broker::connection::Parts;
 use redrive::broker::{AddressGuard, Endpoint, Management};
@@ -94,6 +96,7 @@ impl Vhost {
             proven_empty: &BTreeSet::new(),
             contested: &BTreeMap::new(),
             edited: true,
+            consent: None,
         });
         assert_eq!(difference.plan.blocked, []);
         for planned in difference.plan.steps {
@@ -146,31 +149,9 @@ fn broker(version: &str) -> Url {
     uri.parse().unwrap()
 }
 
-struct Ended {
-    code: i32,
-    out: String,
-    err: String,
-}
-
 fn plan(uri: &str, manifest: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Ended {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_redrive"))
-        .args(["plan", "-f", "-", "--broker", uri])
-        .args(arguments)
-        .env_remove("REDRIVE_BROKER_PASSWORD")
-        .env_remove("REDRIVE_CLUSTER_ID")
-        .envs(variables.iter().copied())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    child.stdin.take().unwrap().write_all(manifest.as_bytes()).unwrap();
-    let output = child.wait_with_output().unwrap();
-    Ended {
-        code: output.status.code().unwrap(),
-        out: String::from_utf8(output.stdout).unwrap(),
-        err: String::from_utf8(output.stderr).unwrap(),
-    }
+    let mut command = command::redrive(&["plan", "-f", "-", "--broker", uri]);
+    feed(command.args(arguments).envs(variables.iter().copied()), manifest).into()
 }
 
 const ANYWHERE: &str = "apiVersion: redrive.dev/v1alpha1\nkind: RetryPipeline\nmetadata: {name: orders}\nspec:\n  \
@@ -279,6 +260,27 @@ async fn an_edit_shows_as_changes(#[values("43", "40")] version: &str) {
     let ended = vhost.plan(&vhost.orders().replace("14d", "7d"), &[]);
     assert_eq!(ended.code, 2);
     assert!(ended.out.contains("message-ttl: 604800000"), "{}", ended.out);
+}
+
+#[rstest]
+#[tokio::test]
+async fn an_edit_that_waits_for_a_person_names_the_hash_that_allows_it(#[values("43", "40")] version: &str) {
+    let vhost = Vhost::new(version, "consent").await;
+    vhost.apply(&vhost.orders(), "test").await;
+    let edited = vhost.orders().replace("retry: {", "retry: {mode: Application, ");
+    let ended = vhost.plan(&edited, &[]);
+    assert_eq!((ended.code, ended.err.as_str()), (1, ""), "{}", ended.out);
+    let (_, after) = ended.out.split_once("redrive.dev/allow-recreate: \"").expect(&ended.out);
+    let hash = after.split('"').next().unwrap();
+    assert!(
+        ended.out.contains("? spec.retry.mode from Broker to Application makes anew: orders, "),
+        "{}",
+        ended.out
+    );
+    let annotations = format!("namespace: shop, annotations: {{redrive.dev/allow-recreate: \"{hash}\"}}}}");
+    let ended = vhost.plan(&edited.replace("namespace: shop}", &annotations), &[]);
+    assert_eq!((ended.code, ended.err.as_str()), (2, ""), "{}", ended.out);
+    assert!(ended.out.contains("+ queue    orders.moving "), "{}", ended.out);
 }
 
 #[rstest]

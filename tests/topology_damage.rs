@@ -182,7 +182,7 @@ fn an_edit_of_a_damaged_pipeline_ends_in_the_wanted_topology() {
         for _ in 0..=2 * MAX_ROUNDS {
             bench.fill(0);
             let diff = bench.lab.round(&second, |_, _| {});
-            assert_allowed(&diff, &second);
+            assert_allowed(&diff, &second, Watch::Repair);
             if diff.plan.steps.is_empty() && bench.lab.proven_empty.is_empty() {
                 if diff.plan.blocked.is_empty() {
                     bench.assert_settled(&second, &diff);

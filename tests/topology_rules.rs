@@ -149,7 +149,7 @@ fn a_policy_stays_until_its_queue_is_what_replaces_it() {
     });
     lab.settle(&checked(&arguments));
     assert!(lab.world.observed.policy("redrive:c1:shop:orders:dlq").is_some());
-    assert_eq!(blocked(&lab, &arguments), [(BlockedBy::NotSupportedYet, "spec.settings".into())]);
+    assert_eq!(blocked(&lab, &arguments), [(BlockedBy::AwaitsConsent, "spec.settings".into())]);
     // The same where an operator of before has taken it for carried out.
     lab.applied = Some(arguments.clone());
     lab.settle(&checked(&arguments));
@@ -195,10 +195,7 @@ fn in_mode_application_names_stay_and_a_change_waits() {
     let application =
         |delay| with(|spec| (spec.mode, spec.delays) = (Mode::Application, Delays::List(vec![delay])));
     let lab = Lab::with(NEW, &checked(&application(5_000)));
-    assert_eq!(
-        blocked(&lab, &application(6_000)),
-        [(BlockedBy::NotSupportedYet, "spec.retry.delays".into())]
-    );
+    assert_eq!(blocked(&lab, &application(6_000)), [(BlockedBy::AwaitsConsent, "spec.retry.delays".into())]);
 }
 
 #[test]

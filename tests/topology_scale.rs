@@ -64,6 +64,7 @@ fn a_thousand_settled_pipelines_are_compared_in_far_less_than_a_millisecond_each
             proven_empty: &proven_empty,
             contested: &contested,
             edited: false,
+            consent: None,
         });
         assert!(diff.plan.is_empty(), "{}", diff.plan);
     }

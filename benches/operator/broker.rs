@@ -75,6 +75,28 @@ impl Broker {
         json!({"uri": self.base, "username": self.user, "password": self.password})
     }
 
+    /// The AMQP listener with user and vhost, as a client takes it.
+    pub(crate) fn amqp_uri(&self, vhost: &str) -> String {
+        let listener = self.amqp.trim_start_matches("amqp://");
+        let (user, password) = (encoded(&self.user), encoded(&self.password));
+        format!("amqp://{user}:{password}@{listener}/{}", encoded(vhost))
+    }
+
+    /// Reads something past the proxy, as people do.
+    pub(crate) async fn get(&self, path: &str) -> Result<Value> {
+        self.call(Method::GET, &format!("{path}?disable_stats=true"), None).await
+    }
+
+    /// Writes something past the proxy.
+    pub(crate) async fn put(&self, path: &str, body: Value) -> Result<()> {
+        self.call(Method::PUT, path, Some(body)).await.map(|_| ())
+    }
+
+    /// Deletes something past the proxy.
+    pub(crate) async fn delete(&self, path: &str) -> Result<()> {
+        self.call(Method::DELETE, path, None).await.map(|_| ())
+    }
+
     async fn call(&self, method: Method, path: &str, body: Option<Value>) -> Result<Value> {
         let url = format!("{}/api/{path}", self.base);
         let mut request = self.client.request(method, url).basic_auth(&self.user, Some(&self.password));
@@ -200,7 +222,7 @@ fn client() -> Result<Client> {
     Ok(Client::builder().no_proxy().tcp_nodelay(true).pool_max_idle_per_host(1).build()?)
 }
 
-fn encoded(segment: &str) -> String {
+pub(crate) fn encoded(segment: &str) -> String {
     utf8_percent_encode(segment, NON_ALPHANUMERIC).to_string()
 }
 

@@ -14,7 +14,7 @@ use crate::shapes::{self, Shape};
 use crate::table::{Figure, Verdict};
 
 /// The vhost of the figures that need one.
-const VHOST: &str = "redrive-bench";
+pub(crate) const VHOST: &str = "redrive-bench";
 
 /// How many vhosts the figure `vhosts` spreads over.
 const VHOSTS: usize = 20;
@@ -22,16 +22,13 @@ const VHOSTS: usize = 20;
 /// How often 100 pipelines are applied.
 const APPLIED: usize = 3;
 
-/// How many pipelines are deleted.
-const DELETED: usize = 300;
-
 /// How long the idle operator is watched.
 const IDLE: Duration = Duration::from_secs(60);
 
 /// What all figures share.
 pub(crate) struct Bench {
-    broker: Broker,
-    overview: Value,
+    pub(crate) broker: Broker,
+    pub(crate) overview: Value,
     pub(crate) figures: Vec<Figure>,
     /// Resident memory in KiB with 100 pipelines.
     resident_100: Option<f64>,
@@ -64,6 +61,9 @@ impl Bench {
         if wants("vhosts") {
             self.many_vhosts().await?;
         }
+        if wants("events") || wants("storm") {
+            self.told(&wants).await?;
+        }
         if wants("delete") {
             for (shape, mode) in [(Shape::ShortApplication, "Application"), (Shape::ShortBroker, "Broker")] {
                 self.delete(shape, mode, "Delete").await?;
@@ -73,7 +73,7 @@ impl Bench {
         Ok(())
     }
 
-    fn add(&mut self, figure: Figure) {
+    pub(crate) fn add(&mut self, figure: Figure) {
         eprintln!("  {}: {} {} {}", figure.what, figure.ours, figure.reference, figure.limit);
         self.figures.push(figure);
     }
@@ -92,7 +92,7 @@ impl Bench {
         result
     }
 
-    async fn fresh(&self, figure: &str, vhosts: &[String]) -> Result<Cluster> {
+    pub(crate) async fn fresh(&self, figure: &str, vhosts: &[String]) -> Result<Cluster> {
         for vhost in vhosts {
             self.broker.fresh_vhost(vhost).await?;
         }
@@ -102,7 +102,7 @@ impl Bench {
     }
 
     /// Applies pipelines and says how long it takes until all are Ready.
-    async fn apply(
+    pub(crate) async fn apply(
         &self,
         cluster: &Cluster,
         operator: &Operator,
@@ -119,7 +119,7 @@ impl Bench {
         Ok(took)
     }
 
-    async fn clean(&self, operator: Operator, cluster: Cluster, vhosts: &[String]) -> Result<()> {
+    pub(crate) async fn clean(&self, operator: Operator, cluster: Cluster, vhosts: &[String]) -> Result<()> {
         operator.stop().await?;
         cluster.drop().await?;
         self.broker.clear(vhosts).await?;
@@ -306,11 +306,21 @@ impl Bench {
         let (began, cpu) = (Instant::now(), operator.cpu()?);
         tokio::time::sleep(IDLE).await;
         let share = (operator.cpu()? - cpu) / began.elapsed().as_secs_f64() * 100.0;
-        let counts = self.broker.proxy.take();
+        let mut counts = self.broker.proxy.take();
         let calls = audit.since(&cluster.namespace)?;
         eprintln!("  idle: broker {counts:?}, API server {calls:?}");
         self.add(Figure::quantity("idle for 60 s with 1,000: processor", share, "% of a core", Some(2.0)));
         self.quiet("idle", &counts, &calls);
+        // With its jitter a poll may come a little later.
+        while proxy::rounds(&counts) == 0 && began.elapsed() < 2 * IDLE {
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            for (what, count) in self.broker.proxy.take() {
+                *counts.entry(what).or_default() += count;
+            }
+        }
+        let (lists, rounds) = (proxy::lists(&counts), proxy::rounds(&counts).max(1));
+        let what = "one polling round with 1,000 in one vhost: lists";
+        self.add(Figure::count(what, lists.div_ceil(rounds), "≤ 8", lists > 0 && lists <= 8 * rounds));
         self.memory("after idling with 1,000", operator)
     }
 
@@ -343,51 +353,14 @@ impl Bench {
         self.add_requests(requests, &counts);
         self.clean(operator, cluster, &vhosts).await
     }
-
-    async fn delete(&mut self, shape: Shape, mode: &str, policy: &str) -> Result<()> {
-        let vhosts = [VHOST.to_owned()];
-        let script = self.deletion_script(shape, &vhosts).await?;
-        let cluster = self.fresh(&format!("{mode}-{policy}").to_lowercase(), &vhosts).await?;
-        let operator = Operator::start(&cluster.namespace)?;
-        settle().await;
-        self.apply(&cluster, &operator, (shape, DELETED), &vhosts, policy).await?;
-        settle().await;
-        // Twice ten seconds for the proofs, and the longest delay with its margin.
-        let waits = if policy == "Delete" { 0.0 } else { 10.0 + 4.0 + 10.0 };
-        let took = cluster.delete_all().await?;
-        // The limit is for chains as the anchor has them; those of mode Broker are larger.
-        let limit = matches!(shape, Shape::ShortApplication).then_some(15.0 + waits);
-        let figure = Figure::time(format!("{DELETED} deleted, mode {mode}, {policy}"), took, limit);
-        let reference = format!("script {:.2} s", script.as_secs_f64());
-        let ratio = (took.as_secs_f64() - waits) / script.as_secs_f64();
-        self.add(Figure { reference, ratio: Some(ratio), ..figure });
-        let left = self.broker.queue_count(VHOST).await?;
-        self.add(Figure::count("… queues left", left, "0", left == 0));
-        self.clean(operator, cluster, &vhosts).await
-    }
-}
-
-impl Bench {
-    /// The script's time to delete what as many pipelines declare.
-    async fn deletion_script(&self, shape: Shape, vhosts: &[String]) -> Result<Duration> {
-        let plans = shapes::plans(&shapes::pipelines(shape, DELETED, vhosts, "Retain")?, &self.overview)?;
-        for vhost in vhosts {
-            self.broker.fresh_vhost(vhost).await?;
-        }
-        self.broker.script(&plans).await?;
-        settle().await;
-        let took = self.broker.deletion_script(&plans).await?;
-        self.broker.clear(vhosts).await?;
-        Ok(took)
-    }
 }
 
 /// Time for the operator to start, or to come to rest.
-async fn settle() {
+pub(crate) async fn settle() {
     tokio::time::sleep(Duration::from_secs(5)).await;
 }
 
 /// Time for the allocator to give back what was needed for a moment.
-async fn rest() {
+pub(crate) async fn rest() {
     tokio::time::sleep(Duration::from_secs(25)).await;
 }

@@ -7,7 +7,9 @@
 
 mod anchor;
 mod broker;
+mod changes;
 mod cluster;
+mod deletions;
 mod figures;
 mod meter;
 mod process;
@@ -23,7 +25,8 @@ use table::{Figure, Verdict};
 pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;
 pub(crate) type Result<T> = std::result::Result<T, Error>;
 
-const USAGE: &str = "figures: apply100 anchor apply1000 restart idle edit vhosts delete; none means all.
+const USAGE: &str =
+    "figures: apply100 anchor apply1000 restart idle edit vhosts events storm delete; none means all.
 restart, idle and edit need apply1000 and bring it with them.";
 
 #[tokio::main]
@@ -46,8 +49,8 @@ async fn main() -> ExitCode {
 
 /// Measures what is asked for and prints it.
 async fn measure(wanted: &[String]) -> Result<ExitCode> {
-    const KNOWN: [&str; 8] =
-        ["apply100", "apply1000", "vhosts", "restart", "idle", "edit", "delete", "anchor"];
+    const KNOWN: [&str; 10] =
+        ["apply100", "apply1000", "vhosts", "restart", "idle", "edit", "events", "storm", "delete", "anchor"];
     if let Some(unknown) = wanted.iter().find(|figure| !KNOWN.contains(&figure.as_str())) {
         return Err(format!("there is no figure {unknown:?}\n{USAGE}").into());
     }

@@ -17,10 +17,16 @@ pub(crate) struct Operator {
 impl Operator {
     /// Starts one that watches one namespace.
     pub(crate) fn start(namespace: &str) -> Result<Self> {
+        Self::start_with(namespace, &[])
+    }
+
+    /// Starts one with more arguments.
+    pub(crate) fn start_with(namespace: &str, more: &[&str]) -> Result<Self> {
         let log = std::env::temp_dir().join(format!("redrive-bench-{}.log", std::process::id()));
         let file = File::options().create(true).append(true).open(&log)?;
         let child = Command::new(env!("CARGO_BIN_EXE_redrive"))
-            .args(["controller", "--allow-local-brokers", "--namespace", namespace])
+            .args(["controller", "--allow-local-brokers", "--watch-namespace", namespace])
+            .args(more)
             // Unless the environment asks for more, it says what is wrong and no more.
             .env("REDRIVE_LOG", std::env::var("REDRIVE_LOG").unwrap_or_else(|_| "warn".to_owned()))
             .stdin(Stdio::null())

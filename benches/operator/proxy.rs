@@ -57,6 +57,17 @@ pub(crate) fn reads(counts: &Counts) -> u64 {
     counts.values().sum::<u64>() - writes(counts)
 }
 
+/// How often a vhost was looked at, whole or in part: each time its operator policies are listed once.
+pub(crate) fn rounds(counts: &Counts) -> u64 {
+    counts.get("GET operator-policies").copied().unwrap_or_default()
+}
+
+/// How many of them are about what is in a vhost, and not about who the broker is.
+pub(crate) fn lists(counts: &Counts) -> u64 {
+    let about_broker = ["GET overview", "GET global-parameters", "GET whoami"];
+    reads(counts) - about_broker.iter().filter_map(|what| counts.get(*what)).sum::<u64>()
+}
+
 async fn pass(client: TcpStream, broker: &str, counts: &Mutex<Counts>) -> std::io::Result<()> {
     let server = TcpStream::connect(broker).await?;
     client.set_nodelay(true)?;

@@ -114,6 +114,7 @@ fn plan(object: &RetryPipeline, facts: &BrokerFacts) -> Result<Plan> {
         proven_empty: &BTreeSet::new(),
         contested: &BTreeMap::new(),
         edited: true,
+        consent: None,
     });
     Ok(comparison.plan)
 }

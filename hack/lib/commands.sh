@@ -39,7 +39,7 @@ part_needs() {
         broker_*) ;;
         *)
             mkdir -p "$CACHE"
-            cluster_definition_cache
+            definitions_cache
             ;;
     esac
 }
@@ -227,8 +227,8 @@ cmd_env() {
     if [ -n "$SLOT" ] && trio_version >/dev/null; then
         env_trio
     fi
-    if [ -s "$(cluster_definition)" ]; then
-        export_line REDRIVE_CLUSTER_DEFINITION "$(cluster_definition)"
+    if [ -d "$(definitions)" ]; then
+        export_line REDRIVE_DEFINITIONS "$(definitions)"
     fi
     if [ -x "$(kube_bin)/kubectl" ]; then
         paths=$(kube_bin)

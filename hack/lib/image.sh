@@ -47,13 +47,26 @@ image_pause() {
     image_exists "$PAUSE_IMAGE" || image_make "$PAUSE_IMAGE" "$(kube_bin)/pause" --config.user 65535:65535
 }
 
-cmd_image() {
-    [ $# -eq 1 ] || die "usage: hack/dev image BINARY"
+# image_import LAYOUT puts the images of an OCI layout on the node, under their tags.
+image_import() {
     local work
-    [ -x "$1" ] || die "$1 is no executable file"
+    work=$(mktemp -d "$STATE/image.XXXXXX")
+    tar -C "$1" -cf "$work/image.tar" .
+    ctr_node images import --base-name localhost/redrive "$work/image.tar"
+    rm -rf "$work"
+}
+
+cmd_image() {
+    [ $# -eq 1 ] || die "usage: hack/dev image BINARY|LAYOUT"
+    local work
+    [ -x "$1" ] || die "$1 is neither an executable file nor the directory of an OCI layout"
     ! external_kube || die "the cluster is not ours (REDRIVE_KUBECONFIG is set): load the image with its own means"
     if [ -z "$SLOT" ] || ! daemon_runs containerd; then
         die "the node of '$NAME' does not run: hack/dev up node"
+    fi
+    if [ -d "$1" ]; then
+        image_import "$1"
+        return
     fi
     # The program is called redrive in there, whatever the file is called here.
     work=$(mktemp -d "$STATE/image.XXXXXX")

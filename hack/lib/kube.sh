@@ -45,7 +45,8 @@ kubectl_admin() {
     "$(kube_bin)/kubectl" --kubeconfig "$KUBECONFIG_ADMIN" "$@"
 }
 
-# Tests count requests: those for our own resources, for secrets and events.
+# Tests count requests: those for our own resources, for secrets and events; and they compare the
+# rights of service accounts with all that these ask for.
 kube_audit_policy() {
     cat >"$STATE/kube/audit.yaml" <<'YAML'
 apiVersion: audit.k8s.io/v1
@@ -59,6 +60,11 @@ rules:
         resources: [secrets, events]
       - group: events.k8s.io
         resources: [events]
+  # Those of the controllers of Kubernetes.
+  - level: None
+    userGroups: ["system:serviceaccounts:kube-system"]
+  - level: Metadata
+    userGroups: ["system:serviceaccounts"]
   - level: None
 YAML
 }
@@ -153,7 +159,7 @@ kube_has_service_account() {
 kube_up() {
     machine_packages_kube
     kube_cache
-    cluster_definition_cache
+    definitions_cache
     mkdir -p "$STATE/kube"
     pki_all
     step "etcd is ready at 127.0.0.1:$ETCD_PORT" kube_start_etcd

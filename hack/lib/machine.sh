@@ -67,8 +67,7 @@ machine_packages_kube() {
 }
 
 machine_packages_node() {
-    machine_packages containerd=containerd runc=runc umoci=umoci
-    [ -x /usr/lib/cni/ptp ] || machine_packages cni-plugins=containernetworking-plugins
+    machine_packages containerd=containerd runc=runc umoci=umoci jq=jq
 }
 
 machine_packages_brokers() {

@@ -63,20 +63,12 @@ disabled_plugins = [
     [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
       SystemdCgroup = false
   [plugins."io.containerd.grpc.v1.cri".cni]
-    bin_dir = "/usr/lib/cni"
+    bin_dir = "$HACK/lib/cni"
     conf_dir = "$state/net.d"
 TOML
-    # A node is ready only with a pod network. Ours use the host's; others get
-    # a point-to-point link, whose interface goes away with the pod.
+    # A node is ready only with a pod network. The kubelet probes pods at the address given here.
     cat >"$state/net.d/10-redrive.conflist" <<JSON
-{
-  "cniVersion": "0.4.0",
-  "name": "redrive",
-  "plugins": [
-    {"type": "ptp", "ipMasq": false, "ipam": {"type": "host-local", "ranges": [[{"subnet": "$POD_RANGE"}]]}},
-    {"type": "portmap", "capabilities": {"portMappings": true}}
-  ]
-}
+{"cniVersion": "0.4.0", "name": "redrive", "plugins": [{"type": "shared", "address": "$(node_address)/32"}]}
 JSON
 }
 

@@ -47,7 +47,6 @@ settings_addresses() {
     # network reach it by loopback and no kube-proxy is needed.
     SERVICE_RANGE=127.96.$SLOT.0/24
     API_ADDRESS=127.96.$SLOT.1
-    POD_RANGE=10.244.$SLOT.0/24
     NODE_NAME=redrive-$NAME
     KUBECONFIG_ADMIN=$STATE/kube/admin.kubeconfig
 }

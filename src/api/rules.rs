@@ -139,6 +139,14 @@ pub(super) fn retry() -> Value {
     schema::rules(&[
         ("!has(self.delays) || !has(self.backoff)", "delays and backoff exclude each other: keep one"),
         (
+            "!has(self.delays) || self.delays.size() > 0 || (has(self.mode) && self.mode == 'Application')",
+            "delays is empty: list at least one, or choose mode None, or Application if the client never retries",
+        ),
+        (
+            "!has(self.naming) || !has(self.naming.template) || self.naming.template.contains('{attempt}') || self.naming.template.contains('{delay}') || (has(self.delays) && self.delays.size() < 2)",
+            "all retry queues would have the same name: put {attempt} or {delay} into naming.template",
+        ),
+        (
             "!has(self.jitter) || (has(self.delays) ? self.delays.size() : has(self.backoff) ? self.backoff.steps : 4) * self.jitter.shards <= 64",
             "retries times jitter.shards is more than 64 queues: take fewer retries or fewer shards",
         ),
@@ -163,11 +171,6 @@ pub(super) fn retry() -> Value {
             "classic queues have no replicas: leave out retry.groupSize, or make the queues quorum",
         ),
     ])
-}
-
-/// Rules over `spec.retry.delays`.
-pub(super) fn delays() -> Value {
-    schema::rules(&[("self.size() > 0", "delays is empty: list at least one, or choose mode None")])
 }
 
 /// Rules over `spec.retry.backoff`.

@@ -74,10 +74,6 @@ pub(super) fn retry_name_template(_: &mut SchemaGenerator) -> Schema {
     name_with(&[
         OWN_NAME_RULE,
         (
-            "self.contains('{attempt}') || self.contains('{delay}')",
-            "all retry queues would have the same name: put {attempt} or {delay} into the template",
-        ),
-        (
             "!self.replace('{queue}', '').replace('{attempt}', '').replace('{delay}', '').matches('[{}]')",
             "only {queue}, {attempt} and {delay} may stand in braces here",
         ),

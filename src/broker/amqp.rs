@@ -21,9 +21,9 @@ use super::tls;
 use crate::topology::names::MAX_NAME_BYTES;
 
 /// AMQP's reply codes that are told apart here.
-mod code {
-    pub(super) const ACCESS_REFUSED: u16 = 403;
-    pub(super) const NOT_FOUND: u16 = 404;
+pub(super) mod code {
+    pub(in crate::broker) const ACCESS_REFUSED: u16 = 403;
+    pub(in crate::broker) const NOT_FOUND: u16 = 404;
     pub(super) const NOT_ALLOWED: u16 = 530;
 }
 
@@ -124,6 +124,13 @@ pub async fn declared(
     answers.pop().map_or(Ok(None), |(_, answer)| answer)
 }
 
+/// A passive declaration over an open channel, which it closes where there is no such queue.
+pub(crate) async fn declare_passively(channel: &Channel, queue: ShortString) -> lapin::Result<Declared> {
+    let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+    let found = channel.queue_declare(queue, options, FieldTable::default()).await?;
+    Ok(Declared { ready: found.message_count(), consumers: found.consumer_count() })
+}
+
 /// How many messages of a queue are ready; `None` if there is no such queue.
 ///
 /// # Errors
@@ -154,9 +161,7 @@ async fn declared_over(
             Some(open) => open,
             None => connection.create_channel().await?,
         };
-        let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
-        let found = open.queue_declare(name, options, FieldTable::default()).await?;
-        let declared = Declared { ready: found.message_count(), consumers: found.consumer_count() };
+        let declared = declare_passively(&open, name).await?;
         Ok::<_, lapin::Error>((open, declared))
     };
     match timeout(REQUEST_TIMEOUT, ask).await {

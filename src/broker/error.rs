@@ -161,6 +161,9 @@ pub enum BrokerError {
         /// The vhost.
         vhost: String,
     },
+    /// This process does not lead any more, and nothing was sent.
+    #[error("nothing is written: another process may have taken over")]
+    TermOver,
     /// The endpoint can't be turned into a client.
     #[error(
         "no client for {address} can be made: check ca.crt, tls.crt and tls.key, or without ca.crt the system's certificates"
@@ -192,6 +195,7 @@ impl BrokerError {
             | Self::ServerError { .. }
             | Self::NotFound { .. }
             | Self::Unlistable { .. }
+            | Self::TermOver
             | Self::InUse { .. } => true,
             Self::AddressRefused { .. }
             | Self::Unauthorized { .. }
@@ -219,7 +223,7 @@ impl BrokerError {
             Self::NotRabbit { .. } => "UnsupportedBroker",
             Self::VhostNotFound { .. } => "VhostNotFound",
             Self::Inequivalent { .. } => "ArgumentMismatch",
-            Self::NotFound { .. } | Self::InUse { .. } => "Progressing",
+            Self::NotFound { .. } | Self::InUse { .. } | Self::TermOver => "Progressing",
             Self::QuotaExceeded { .. } | Self::Refused { .. } | Self::Unlistable { .. } => "Blocked",
             Self::Unaddressable { .. } => "InvalidSpec",
         }

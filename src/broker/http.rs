@@ -9,11 +9,13 @@ use std::time::Duration;
 use reqwest::{Client, Method, Response, StatusCode, header};
 use serde::de::DeserializeOwned;
 use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
+use tracing::{Instrument as _, Span};
 
 use super::connection::{Address, Credentials, Endpoint};
 use super::error::{BrokerError, Cause};
 use super::guard::{AddressGuard, AddressRefused};
 use super::lenient::{Lenient, Row};
+use super::management::Supervision;
 use super::refusal;
 use super::rows::RowSplitter;
 use super::tls;
@@ -73,10 +75,11 @@ impl<'a> Call<'a> {
 }
 
 /// An answer with a status that the caller asked for; it occupies one of the
-/// broker's places until it is read or dropped.
+/// broker's places, and its span lasts, until it is read or dropped.
 pub(crate) struct Answer {
     response: Response,
     address: String,
+    _span: Span,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -140,6 +143,7 @@ pub(crate) struct Http {
     credentials: Credentials,
     guard: AddressGuard,
     places: Arc<Semaphore>,
+    supervision: Supervision,
     /// Set once `/api/overview` has shown a RabbitMQ.
     pub(crate) proved: OnceCell<()>,
 }
@@ -163,8 +167,13 @@ impl Http {
             credentials: endpoint.credentials.clone(),
             guard,
             places: Arc::new(Semaphore::new(in_flight.max(1))),
+            supervision: Supervision::default(),
             proved: OnceCell::new(),
         })
+    }
+
+    pub(crate) fn supervised(self, supervision: Supervision) -> Self {
+        Self { supervision, ..self }
     }
 
     pub(crate) fn address(&self) -> String {
@@ -179,9 +188,10 @@ impl Http {
     /// error.
     pub(crate) async fn send(&self, call: Call<'_>, also: &[u16]) -> Result<Answer, BrokerError> {
         let about = call.about.clone();
-        let answer = self.exchange(call).await?;
+        let is_good = |status: StatusCode| status.is_success() || also.contains(&status.as_u16());
+        let answer = self.exchange(call, is_good).await?;
         let status = answer.status();
-        if status.is_success() || also.contains(&status.as_u16()) {
+        if is_good(status) {
             return Ok(answer);
         }
         if status.is_redirection() {
@@ -194,7 +204,11 @@ impl Http {
         Err(refusal::classify(self, status.as_u16(), &body, &about))
     }
 
-    async fn exchange(&self, call: Call<'_>) -> Result<Answer, BrokerError> {
+    async fn exchange(
+        &self,
+        call: Call<'_>,
+        is_good: impl Fn(StatusCode) -> bool,
+    ) -> Result<Answer, BrokerError> {
         let address = self.address();
         // Literal addresses never reach the resolver.
         self.guard.check_literal(&self.address.host).map_err(|error| refused_address(&address, &error))?;
@@ -204,17 +218,26 @@ impl Http {
                 why: "the client is closed",
                 source: Some(Arc::new(error)),
             })?;
+        let Supervision { term, meter } = &self.supervision;
+        // At the last moment: this call may have waited, and so may the whole process.
+        if call.method != Method::GET && !term.holds() {
+            return Err(BrokerError::TermOver);
+        }
         let url = format!("{}{}{}", self.base, call.path, call.query);
         let mut request = self
             .client
-            .request(call.method, url)
+            .request(call.method.clone(), url)
             .basic_auth(&self.credentials.username, Some(&self.credentials.password))
             .header(header::ACCEPT, "application/json");
         if let Some(body) = &call.body {
             request = request.json(body);
         }
-        let response = request.send().await.map_err(|error| transport_error(&address, error))?;
-        Ok(Answer { response, address, _permit: permit })
+        let measured = meter.begin(&address, &call.method, &call.path);
+        let sent = request.send().instrument(measured.span()).await;
+        let response = sent.map_err(|error| transport_error(&address, error));
+        let status = response.as_ref().map(Response::status);
+        let span = measured.end(status, status.is_ok_and(is_good));
+        Ok(Answer { response: response?, address, _permit: permit, _span: span })
     }
 }
 

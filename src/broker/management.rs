@@ -14,8 +14,10 @@ use super::error::BrokerError;
 use super::guard::AddressGuard;
 use super::http::{About, Answer, Call, Http, REQUEST_TIMEOUT};
 use super::lenient::Lenient;
+use super::meter::Meter;
 use super::path;
 use super::wire::QueueRow;
+use crate::ops::term::Term;
 use crate::topology::observed::{BrokerFacts, Totals};
 
 /// How many calls to one broker may be under way at the same time.
@@ -94,6 +96,21 @@ impl QueueTotals {
     }
 }
 
+/// For how long a client may write, and where its calls are counted.
+#[derive(Clone, Debug)]
+pub struct Supervision {
+    /// Once it has ended, every write fails.
+    pub term: Term,
+    /// Counts the calls.
+    pub meter: Meter,
+}
+
+impl Default for Supervision {
+    fn default() -> Self {
+        Self { term: Term::unlimited(), meter: Meter::default() }
+    }
+}
+
 /// A client of one broker's management API; clones share one pool.
 ///
 /// The first call, whatever it is, is preceded by a probe of `/api/overview`;
@@ -111,6 +128,19 @@ impl Management {
     /// [`BrokerError::Setup`] if the certificates can't be used.
     pub fn new(endpoint: &Endpoint, guard: AddressGuard) -> Result<Self, BrokerError> {
         Self::with_limits(endpoint, guard, IN_FLIGHT, REQUEST_TIMEOUT)
+    }
+
+    /// Like [`Management::new`], for an operator that may lose its place to another.
+    ///
+    /// # Errors
+    /// [`BrokerError::Setup`] if the certificates can't be used.
+    pub fn supervised(
+        endpoint: &Endpoint,
+        guard: AddressGuard,
+        supervision: Supervision,
+    ) -> Result<Self, BrokerError> {
+        let http = Http::new(endpoint, guard, IN_FLIGHT, REQUEST_TIMEOUT)?;
+        Ok(Self { http: Arc::new(http.supervised(supervision)) })
     }
 
     /// Like [`Management::new`], with the number of calls under way and the

@@ -18,34 +18,48 @@ const TOTALS: &str = "?disable_stats=true&enable_queue_totals=true&columns=name,
 /// Delayed retries are in the statistics alone, up to 10 s late.
 const DELAYED: &str = "?columns=name,messages_delayed";
 
+/// Who consumes from the queues of a vhost.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Consumers {
+    /// The users that consume from each queue that has consumers; an empty name where the broker
+    /// does not tell yet whom a consumer belongs to, and no name where our user may not see the
+    /// connections of others.
+    pub users: BTreeMap<String, BTreeSet<String>>,
+    /// How many each of these queues has; none where the broker keeps no statistics.
+    pub counts: Option<BTreeMap<String, u64>>,
+}
+
 impl Management {
-    /// The users that consume from each queue of a vhost; an empty name where the broker does
-    /// not tell yet whom a consumer belongs to, and no name where our user may not see the
-    /// connections of others. Nothing where the broker keeps no statistics.
+    /// Who consumes from each queue of a vhost. Nobody where the broker keeps no statistics.
     ///
     /// # Errors
     /// [`BrokerError::NotFound`] for a missing vhost, and every error of a connection.
-    pub async fn consumers(&self, vhost: &str) -> Result<BTreeMap<String, BTreeSet<String>>, BrokerError> {
-        let mut consumers: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    pub async fn consumers(&self, vhost: &str) -> Result<Consumers, BrokerError> {
+        let (mut users, mut counts) = (BTreeMap::new(), BTreeMap::new());
         if !self.whoami().await?.sees_connections() {
+            let mut is_told = false;
             let add = |row: CountRow| {
-                if row.consumers.is_some_and(|count| count > 0) {
-                    consumers.extend(row.name.map(|name| (name, BTreeSet::new())));
+                is_told |= row.consumers.is_some();
+                let count = row.consumers.and_then(|count| u64::try_from(count).ok());
+                if let Some((name, count)) = row.name.zip(count.filter(|count| *count > 0)) {
+                    users.insert(name.clone(), BTreeSet::new());
+                    counts.insert(name, count);
                 }
             };
             self.list("queues", COUNTS, vhost, add).await?;
-            return Ok(consumers);
+            return Ok(Consumers { users, counts: is_told.then_some(counts) });
         }
         let add = |row: ConsumerRow| {
             if let Some(queue) = text(row.queue.as_ref(), "name") {
+                *counts.entry(queue.clone()).or_default() += 1;
                 let user = text(row.channel.as_ref(), "user").unwrap_or_default();
-                consumers.entry(queue).or_default().insert(user);
+                users.entry(queue).or_insert_with(BTreeSet::new).insert(user);
             }
         };
         match self.list("consumers", CONSUMERS, vhost, add).await {
-            Ok(()) => Ok(consumers),
+            Ok(()) => Ok(Consumers { users, counts: Some(counts) }),
             // Without statistics the broker refuses the question.
-            Err(BrokerError::Refused { .. }) => Ok(BTreeMap::new()),
+            Err(BrokerError::Refused { .. }) => Ok(Consumers::default()),
             Err(error) => Err(error),
         }
     }

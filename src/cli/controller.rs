@@ -1,4 +1,6 @@
-//! `redrive controller`: the operator as a process.
+//! `redrive controller`: what the operator is told, and its signals.
+
+mod process;
 
 use std::error::Error;
 use std::str::FromStr;
@@ -10,10 +12,12 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
+use self::process::ProcessArguments;
 use super::log::{self, LogFormat};
 use super::{Outcome, fail};
 use crate::api::Duration;
-use crate::controller::{self, AuditStream, ReplaySettings, RunnerKind, Settings};
+use crate::controller::{AuditStream, EventSettings, ReplaySettings, RunnerKind, Settings};
+use crate::ops::traces::Traces;
 
 /// More than once a second a vhost need not be looked at.
 const SHORTEST_POLL: Duration = Duration::from_secs(1);
@@ -21,9 +25,9 @@ const SHORTEST_POLL: Duration = Duration::from_secs(1);
 /// What `redrive controller` was asked.
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
-    /// Watch this namespace only. Default: all.
-    #[arg(long, value_name = "NAMESPACE", env = "REDRIVE_NAMESPACE")]
-    namespace: Option<String>,
+    /// Watch these namespaces only. Repeat it, or separate them by commas. Default: all.
+    #[arg(long, value_name = "NAMESPACE", env = "REDRIVE_WATCH_NAMESPACES", value_delimiter = ',')]
+    watch_namespace: Vec<String>,
 
     /// The id that marks what this cluster's operator declares on a broker. Default:
     /// the UID of the namespace kube-system.
@@ -50,8 +54,22 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "DURATION", env = "REDRIVE_RELEASE_AFTER", default_value = "10m", value_parser = Duration::from_str)]
     release_after: Duration,
 
+    /// Read the events of a broker with this connection Secret of the operator's own, besides those
+    /// of every RabbitmqCluster that pipelines refer to: changes there are then noticed at once, also
+    /// by pipelines that have a Secret of their own. Repeat it for several brokers. Never a tenant's:
+    /// events show all vhosts.
+    #[arg(long, value_name = "NAMESPACE/NAME", env = "REDRIVE_EVENTS_SECRET", value_delimiter = ',', value_parser = secret)]
+    events_secret: Vec<Secret>,
+
+    /// The vhost in which those brokers have the exchange amq.rabbitmq.event.
+    #[arg(long, value_name = "VHOST", env = "REDRIVE_EVENTS_VHOST", default_value = "/")]
+    events_vhost: String,
+
     #[command(flatten)]
     replays: ReplayArguments,
+
+    #[command(flatten)]
+    process: ProcessArguments,
 
     /// How log lines look.
     #[arg(long, value_enum, env = "REDRIVE_LOG_FORMAT", default_value_t = LogFormat::Text)]
@@ -60,6 +78,11 @@ pub(super) struct Arguments {
     /// What is logged, such as info or redrive=debug,kube=warn.
     #[arg(long, value_name = "FILTER", env = "REDRIVE_LOG", default_value = "info", value_parser = EnvFilter::from_str)]
     log: EnvFilter,
+
+    /// Send traces to the OTLP over HTTP of a collector, such as http://collector:4318. Headers,
+    /// sampling and attributes are taken from OpenTelemetry's own variables.
+    #[arg(long, value_name = "URL", env = "OTEL_EXPORTER_OTLP_ENDPOINT", value_parser = collector)]
+    otlp_endpoint: Option<Collector>,
 }
 
 /// How replays are run.
@@ -134,6 +157,34 @@ impl ReplayArguments {
     }
 }
 
+/// Namespace and name of a Secret; none where the text is empty, as a chart leaves it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Secret(Option<(String, String)>);
+
+fn secret(text: &str) -> Result<Secret, String> {
+    if text.is_empty() {
+        return Ok(Secret(None));
+    }
+    match text.split_once('/') {
+        Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
+            Ok(Secret(Some((namespace.to_owned(), name.to_owned()))))
+        }
+        _ => Err(format!("{text:?} is no Secret: write its namespace and its name, such as redrive/events")),
+    }
+}
+
+/// Where traces go; nowhere where the text is empty, as a chart leaves it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Collector(Option<String>);
+
+fn collector(text: &str) -> Result<Collector, String> {
+    match text.parse::<http::Uri>() {
+        _ if text.is_empty() => Ok(Collector(None)),
+        Ok(uri) if matches!(uri.scheme_str(), Some("http" | "https")) => Ok(Collector(Some(text.to_owned()))),
+        _ => Err(format!("{text:?} is no URL of a collector: write http://HOST:4318")),
+    }
+}
+
 fn poll_interval(text: &str) -> Result<Duration, String> {
     let interval = text.parse::<Duration>().map_err(|error| error.to_string())?;
     if interval < SHORTEST_POLL {
@@ -148,11 +199,15 @@ impl Arguments {
         let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
         Settings {
             cluster_id: given(&self.cluster_id),
-            namespace: given(&self.namespace),
+            namespaces: self.watch_namespace.iter().filter(|name| !name.is_empty()).cloned().collect(),
             allow_local_brokers: self.allow_local_brokers,
             cluster_wide_rights: self.cluster_wide_rights,
             poll_interval: self.poll_interval.to_std(),
             release_after: self.release_after.to_std(),
+            events: EventSettings {
+                secrets: self.events_secret.iter().filter_map(|secret| secret.0.clone()).collect(),
+                vhost: self.events_vhost.clone(),
+            },
             replays: self.replays.settings(),
             ..Settings::default()
         }
@@ -162,28 +217,27 @@ impl Arguments {
 /// Runs the operator until SIGTERM or SIGINT.
 pub(super) fn run(arguments: Arguments) -> Outcome {
     let settings = arguments.settings();
-    log::begin(arguments.log, arguments.log_format);
+    let collector = arguments.otlp_endpoint.and_then(|collector| collector.0);
+    let traces = log::before(arguments.log_format, || collector.map(|url| Traces::to(&url)).transpose());
+    let traces = match traces {
+        Ok(traces) => traces,
+        Err(error) => return fail(format!("traces can't be sent: {}", chain(&error))),
+    };
+    log::begin(arguments.log, arguments.log_format, traces.as_ref());
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return fail(format!("no runtime can be started: {error}")),
     };
-    let outcome = match runtime.block_on(serve(settings)) {
+    let outcome = match runtime.block_on(process::serve(settings, arguments.process)) {
         Ok(()) => Outcome::Nothing,
         Err(why) => fail(why),
     };
     // What hangs in a resolver must not keep the process.
     runtime.shutdown_timeout(StdDuration::from_secs(1));
+    if let Some(traces) = traces {
+        traces.finish();
+    }
     outcome
-}
-
-async fn serve(settings: Settings) -> Result<(), String> {
-    let shutdown = CancellationToken::new();
-    stop_on_signals(shutdown.clone())?;
-    let config = kube::Config::infer().await.map_err(|error| chain(&error))?;
-    // Without a read timeout: a quiet watch is no error, and the controller bounds its own calls.
-    let client = kube::Client::try_from(config).map_err(|error| chain(&error))?;
-    tracing::info!(version = env!("CARGO_PKG_VERSION"), ?settings, "the operator starts");
-    controller::run(client, settings, shutdown).await.map_err(|error| chain(&error))
 }
 
 /// Cancels the token on SIGTERM or SIGINT.
@@ -234,5 +288,25 @@ mod tests {
         assert_eq!(poll_interval("60s"), Ok(Duration::from_secs(60)));
         assert!(poll_interval("999ms").is_err());
         assert!(poll_interval("often").is_err());
+    }
+
+    #[test]
+    fn a_collector_is_a_url() {
+        assert_eq!(collector(""), Ok(Collector(None)));
+        let url = "https://collector:4318";
+        assert_eq!(collector(url), Ok(Collector(Some(url.to_owned()))));
+        for malformed in ["collector:4318", "grpc://collector:4317", "/v1/traces"] {
+            assert!(collector(malformed).unwrap_err().contains("write http://HOST:4318"), "{malformed}");
+        }
+    }
+
+    #[test]
+    fn a_secret_is_named_with_its_namespace() {
+        let named = Secret(Some(("redrive".to_owned(), "events".to_owned())));
+        assert_eq!(secret("redrive/events"), Ok(named));
+        assert_eq!(secret(""), Ok(Secret(None)));
+        for malformed in ["events", "/events", "redrive/", "a/b/c"] {
+            assert!(secret(malformed).unwrap_err().contains("write its namespace"), "{malformed}");
+        }
     }
 }

@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 
 use super::yaml::{self, Segment};
 use super::{rules, schema};
+use crate::api::annotations::ALLOW_RECREATE;
 use crate::api::{GROUP, RetryPipelineSpec, VERSION};
 use crate::topology::names;
 use crate::topology::spec::Identity;
@@ -87,6 +88,8 @@ pub(super) struct Manifest {
     pub(super) name: String,
     /// Its UID, where the file came out of a cluster.
     pub(super) uid: Option<String>,
+    /// The pending plan that it allows.
+    pub(super) consent: Option<String>,
     /// Its specification.
     pub(super) spec: RetryPipelineSpec,
 }
@@ -121,6 +124,13 @@ impl Manifests {
         if manifests.pipelines.is_empty() && manifests.problems.is_empty() {
             manifests.problems.push(Problem::of_no_file("no file holds a RetryPipeline".to_owned()));
         }
+        manifests
+    }
+
+    /// Reads a text that stands in no file.
+    pub(super) fn of_text(shown: &str, text: &str) -> Self {
+        let mut manifests = Self::default();
+        manifests.file(shown, text);
         manifests
     }
 
@@ -244,6 +254,9 @@ fn pipeline(place: &Place<'_>, mut document: Map<String, Value>) -> Result<Manif
         }
     }
     let (namespace, name, uid) = metadata(place, &document, &mut problems);
+    let annotations = document.get("metadata").and_then(|metadata| metadata.get("annotations"));
+    let consent = annotations.and_then(|all| all.get(ALLOW_RECREATE)).and_then(Value::as_str);
+    let consent = consent.map(str::to_owned);
     let Some(mut spec) = document.remove("spec") else {
         problems.push(place.at("spec", "is missing"));
         return Err(problems);
@@ -259,6 +272,7 @@ fn pipeline(place: &Place<'_>, mut document: Map<String, Value>) -> Result<Manif
                 namespace,
                 name,
                 uid,
+                consent,
                 spec,
             };
             problems.extend(beyond_the_schema(place, &manifest, &problems));

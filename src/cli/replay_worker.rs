@@ -58,7 +58,7 @@ pub(super) struct Arguments {
 
 /// Works until the run is over or a signal comes. Standard output is for audit records alone.
 pub(super) fn run(arguments: Arguments) -> ExitCode {
-    log::begin(EnvFilter::new(arguments.log.to_string()), LogFormat::Text);
+    log::begin(EnvFilter::new(arguments.log.to_string()), LogFormat::Text, None);
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return fail(format!("no runtime can be started: {error}")).exit_code(),

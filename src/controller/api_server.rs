@@ -1,15 +1,25 @@
-//! Writes to the API server: bounded in time, with the answers told apart.
+//! Calls of the API server: bounded in time, and those that write with their answers told apart.
 
 use std::time::Duration;
 
 use kube::core::Status;
 use tokio::sync::Semaphore;
 
+use super::Error;
+
 /// How many writes may be under way at the same time. More would not be faster, and
 /// a thousand pipelines that become ready together would all hold their requests.
 pub(crate) const IN_FLIGHT: usize = 16;
 
 static PLACES: Semaphore = Semaphore::const_new(IN_FLIGHT);
+
+/// How long the API server may take for one answer. The client itself would wait
+/// for minutes and repeat.
+pub(crate) const API_TIMEOUT: Duration = Duration::from_secs(30);
+
+pub(crate) async fn within<T>(limit: Duration, work: impl Future<Output = T>) -> Result<T, Error> {
+    tokio::time::timeout(limit, work).await.map_err(|_| Error::Timeout(limit))
+}
 
 /// Why a write to the API server came to nothing.
 #[derive(Debug, thiserror::Error)]
@@ -32,12 +42,12 @@ pub(crate) enum WriteError {
 pub(crate) async fn written<T>(write: impl Future<Output = Result<T, kube::Error>>) -> Result<T, WriteError> {
     // Never closed, and without a place it would only be less polite.
     let _place = PLACES.acquire().await;
-    match tokio::time::timeout(super::API_TIMEOUT, write).await {
+    match tokio::time::timeout(API_TIMEOUT, write).await {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(kube::Error::Api(status))) if is_conflict(&status) => Err(WriteError::Conflict),
         Ok(Err(kube::Error::Api(status))) if status.code == 404 => Err(WriteError::Gone),
         Ok(Err(error)) => Err(WriteError::Refused(Box::new(error))),
-        Err(_) => Err(WriteError::Timeout(super::API_TIMEOUT)),
+        Err(_) => Err(WriteError::Timeout(API_TIMEOUT)),
     }
 }
 

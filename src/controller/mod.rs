@@ -13,23 +13,27 @@
 
 mod api_server;
 mod backoff;
+mod broker_events;
 mod claims;
+mod definitions;
 pub mod dlq_replay;
 mod events;
+mod kubernetes_cluster;
 mod lane;
+mod metrics;
 mod patch_status;
 pub(crate) mod rabbitmq_cluster;
 pub(crate) mod retry_pipeline;
 mod secrets;
+mod settings;
+mod watching;
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{Stream, StreamExt, TryStreamExt};
-use k8s_openapi::api::core::v1::Namespace;
 use kube::core::DeserializeGuard;
 use kube::runtime::controller::Controller;
 use kube::runtime::reflector::store::Writer;
@@ -40,11 +44,18 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use self::broker_events::{Board, Listeners};
 use self::rabbitmq_cluster::watch::Wake;
 use crate::api::RetryPipeline;
-use crate::broker::AddressGuard;
+use crate::broker::{AddressGuard, Meter, Supervision};
+use crate::ops::metrics::{Metrics, Reconciles};
+use crate::ops::term::Term;
 
+pub use broker_events::EventSettings;
+pub use definitions::check as check_definitions;
 pub use dlq_replay::{AuditStream, ReplaySettings, RunnerKind};
+pub(crate) use kubernetes_cluster::api_server_addresses;
+pub use settings::Settings;
 
 /// A pipeline as it is watched: one that can't be read does not stop the others.
 type Guarded = DeserializeGuard<RetryPipeline>;
@@ -53,41 +64,25 @@ type Guarded = DeserializeGuard<RetryPipeline>;
 /// for their lane, which costs a few hundred bytes each.
 const CONCURRENCY: u16 = 2_048;
 
-/// What the operator is told at its start.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// Names this Kubernetes cluster in markers; by default the UID of `kube-system`.
-    pub cluster_id: Option<String>,
-    /// The only namespace to watch; by default all.
-    pub namespace: Option<String>,
-    /// Whether brokers may have loopback and link-local addresses (development).
-    pub allow_local_brokers: bool,
-    /// Whether a namespace that may refer to a RabbitmqCluster may use all of it, whatever its
-    /// owner grants.
-    pub cluster_wide_rights: bool,
-    /// How often a vhost is compared with what its pipelines want.
-    pub poll_interval: Duration,
-    /// How long a deletion waits for a broker or Secret that can't be reached.
-    pub release_after: Duration,
-    /// How long dead letters may be held in a queue, none of them leaving, before that is a
-    /// finding.
-    pub stuck_after: Duration,
-    /// How replays are run.
-    pub replays: ReplaySettings,
+/// What metrics call this controller.
+const KIND: &str = "retrypipeline";
+
+/// Who works here.
+#[derive(Clone)]
+pub struct Process {
+    /// To the API server.
+    pub client: Client,
+    /// For how long this process may write.
+    pub term: Term,
+    /// Its numbers.
+    pub metrics: Metrics,
 }
 
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            cluster_id: None,
-            namespace: None,
-            allow_local_brokers: false,
-            cluster_wide_rights: false,
-            poll_interval: Duration::from_secs(60),
-            release_after: Duration::from_secs(600),
-            stuck_after: Duration::from_secs(300),
-            replays: ReplaySettings::default(),
-        }
+impl Process {
+    /// The only one there is.
+    #[must_use]
+    pub fn alone(client: Client) -> Self {
+        Self { client, term: Term::unlimited(), metrics: Metrics::default() }
     }
 }
 
@@ -105,6 +100,8 @@ pub(crate) struct Context {
     pub(crate) last_written: retry_pipeline::LastWritten,
     pub(crate) store: Store<Guarded>,
     pub(crate) replays: dlq_replay::Replays,
+    pub(crate) reconciles: Reconciles,
+    pub(crate) convergence: metrics::Convergence,
 }
 
 /// Why the operator can't start or go on.
@@ -122,6 +119,15 @@ pub enum Error {
     /// The definitions are missing or of another version.
     #[error("the resource RetryPipeline is not served: apply the files in crds/ first")]
     NotInstalled(#[source] kube::Error),
+    /// The definitions are those of an earlier version.
+    #[error(
+        "the API server's definitions are older than this operator, and would drop what they don't know: they lack \
+         {lacking}. Apply those of this version first: the files in crds/, or the chart with crds.enabled=true"
+    )]
+    Outdated {
+        /// Some of the fields that they lack.
+        lacking: String,
+    },
     /// The API server did not answer in time.
     #[error("the API server did not answer within {0:?}")]
     Timeout(Duration),
@@ -133,34 +139,40 @@ pub enum Error {
 /// # Errors
 ///
 /// Where the API server can't be asked who it is, or does not serve the resources.
-pub async fn run(client: Client, settings: Settings, shutdown: CancellationToken) -> Result<(), Error> {
+pub async fn run(process: Process, settings: Settings, shutdown: CancellationToken) -> Result<(), Error> {
+    let client = process.client.clone();
     let cluster = match &settings.cluster_id {
         Some(id) => id.clone(),
-        None => cluster_id(&client).await?,
+        None => kubernetes_cluster::id(&client).await?,
     };
-    let api: Api<Guarded> = match &settings.namespace {
-        Some(namespace) => Api::namespaced(client.clone(), namespace),
-        None => Api::all(client.clone()),
-    };
-    within(API_TIMEOUT, api.list_metadata(&kube::api::ListParams::default().limit(1)))
-        .await?
-        .map_err(Error::NotInstalled)?;
+    let apis = watching::apis(&client, &settings.namespaces);
+    definitions::is_served(&apis).await?;
 
     let (triggers, due) = mpsc::channel(1_024);
     let writer = Writer::default();
     let guard = AddressGuard::new(settings.allow_local_brokers, api_server_addresses(&client).await);
     let (replays, parts) = dlq_replay::parts(&client, &settings, guard.clone());
-    let watched = Watched { store: writer.as_reader(), triggers: triggers.clone(), replays, guard };
-    let context = context(client.clone(), cluster, settings, watched, &shutdown);
+    let board = Arc::new(Board::default());
+    let watched = Watched {
+        store: writer.as_reader(),
+        triggers: triggers.clone(),
+        replays,
+        guard: guard.clone(),
+        board: board.clone(),
+    };
+    let context = context(process, cluster, settings, watched, &shutdown);
     let wake = Wake { clusters: context.clusters.clone(), store: context.store.clone(), triggers };
     let (gone, deleted) = mpsc::channel(1_024);
     let mut farewell = tokio::spawn(say_farewell(deleted, context.clone()));
     tracing::info!(cluster = context.cluster, "the operator is running");
     let finished = async {
-        let pipelines = work(changes(api, writer, gone), due, &shutdown, context.clone());
+        let pipelines = work(changes(apis, writer, gone), due, &shutdown, context.clone());
         let replays = dlq_replay::work(parts, &shutdown, context.clone());
-        let clusters = rabbitmq_cluster::watch::run(client, wake, shutdown.clone());
-        futures::join!(pipelines, replays, clusters, settle(&shutdown, &context));
+        let clusters =
+            rabbitmq_cluster::watch::run(client, &context.settings.namespaces, wake, shutdown.clone());
+        let listeners = listeners(board, guard, &context);
+        let events = broker_events::run(listeners, &context.lanes, shutdown.clone());
+        futures::join!(pipelines, replays, clusters, events, settle(&shutdown, &context));
         context.lanes.finish().await;
         let _ = (&mut farewell).await;
     };
@@ -180,6 +192,17 @@ struct Watched {
     triggers: mpsc::Sender<ObjectRef<Guarded>>,
     replays: dlq_replay::Replays,
     guard: AddressGuard,
+    board: Arc<Board>,
+}
+
+fn listeners(board: Arc<Board>, guard: AddressGuard, context: &Context) -> Listeners {
+    Listeners {
+        board,
+        guard,
+        secrets: context.secrets.clone(),
+        settings: context.settings.events.clone(),
+        poll_interval: context.settings.poll_interval,
+    }
 }
 
 /// At the shutdown, has the workers of this process leave nothing unacknowledged.
@@ -189,13 +212,19 @@ async fn settle(shutdown: &CancellationToken, context: &Context) {
 }
 
 fn context(
-    client: Client,
+    process: Process,
     cluster: String,
     settings: Settings,
     watched: Watched,
     shutdown: &CancellationToken,
 ) -> Arc<Context> {
-    let Watched { store, triggers, replays, guard } = watched;
+    let Process { client, term, metrics } = process;
+    let Watched { store, triggers, replays, guard, board } = watched;
+    let (meter, convergence) = (Meter::default(), metrics::Convergence::default());
+    metrics.register(|registry| {
+        meter.register(registry);
+        convergence.register(registry);
+    });
     let tuning = lane::Tuning {
         poll_interval: settings.poll_interval,
         cluster_wide_rights: settings.cluster_wide_rights,
@@ -210,8 +239,10 @@ fn context(
         guard,
         secrets: secrets.clone(),
         clusters: clusters.clone(),
+        board,
+        supervision: Supervision { term, meter },
     };
-    Arc::new(Context {
+    let context = Arc::new(Context {
         client: client.clone(),
         cluster,
         secrets,
@@ -224,17 +255,21 @@ fn context(
         last_written: retry_pipeline::LastWritten::default(),
         settings,
         replays,
-    })
+        reconciles: metrics.reconciles.clone(),
+        convergence,
+    });
+    let resources = metrics::Resources(Arc::downgrade(&context));
+    metrics.register(|registry| registry.register_collector(Box::new(resources)));
+    context
 }
 
 /// The pipelines that have changed in what matters; `gone` gets those that were deleted.
 fn changes(
-    api: Api<Guarded>,
+    apis: Vec<Api<Guarded>>,
     writer: Writer<Guarded>,
     gone: mpsc::Sender<Guarded>,
 ) -> impl Stream<Item = Result<Guarded, watcher::Error>> + Send {
-    watcher(api, watcher::Config::default().any_semantic())
-        .default_backoff()
+    watching::watch(apis, writer.as_reader())
         .modify(forget_managed_fields)
         .reflect(writer)
         // Once the store has forgotten it, so that nobody remembers it again.
@@ -255,6 +290,7 @@ async fn work(
     shutdown: &CancellationToken,
     context: Arc<Context>,
 ) {
+    context.reconciles.limit(KIND, CONCURRENCY);
     let due = futures::stream::unfold(due, async |mut due| due.recv().await.map(|object| (object, due)));
     Controller::for_stream(changes, context.store.clone())
         .with_config(kube::runtime::controller::Config::default().concurrency(CONCURRENCY))
@@ -301,31 +337,6 @@ const STOP_WITHIN: Duration = Duration::from_secs(20);
 async fn overdue(shutdown: &CancellationToken) {
     shutdown.cancelled().await;
     tokio::time::sleep(STOP_WITHIN).await;
-}
-
-/// How long the API server may take for one answer. The client itself would wait
-/// for minutes and repeat.
-pub(crate) const API_TIMEOUT: Duration = Duration::from_secs(30);
-
-pub(crate) async fn within<T>(limit: Duration, work: impl Future<Output = T>) -> Result<T, Error> {
-    tokio::time::timeout(limit, work).await.map_err(|_| Error::Timeout(limit))
-}
-
-async fn cluster_id(client: &Client) -> Result<String, Error> {
-    let namespaces: Api<Namespace> = Api::all(client.clone());
-    let system = within(API_TIMEOUT, namespaces.get("kube-system")).await?.map_err(|source| {
-        Error::Kubernetes { what: "the namespace kube-system (or give --cluster-id)", source }
-    })?;
-    Ok(system.uid().unwrap_or_default())
-}
-
-/// Where the API server is, so that no Secret can point us at it.
-pub(crate) async fn api_server_addresses(client: &Client) -> Vec<IpAddr> {
-    let services: Api<k8s_openapi::api::core::v1::Service> = Api::namespaced(client.clone(), "default");
-    let service = tokio::time::timeout(API_TIMEOUT, services.get_opt("kubernetes")).await;
-    let Ok(Ok(Some(service))) = service else { return Vec::new() };
-    let addresses = service.spec.and_then(|spec| spec.cluster_ips).unwrap_or_default();
-    addresses.iter().filter_map(|address| address.parse().ok()).collect()
 }
 
 fn forget_managed_fields(object: &mut Guarded) {

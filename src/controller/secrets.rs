@@ -28,7 +28,10 @@ pub(crate) enum Error {
         /// Which key, and what to write.
         source: EndpointError,
     },
-    /// The API server refuses or fails.
+    /// The operator lacks the right.
+    #[error("the operator may not read the Secret {0:?}: bind the role redrive-operator to its account")]
+    Forbidden(String),
+    /// The API server fails.
     #[error("the Secret {name:?} can't be read")]
     Unreadable {
         /// Its name.
@@ -119,10 +122,13 @@ impl Secrets {
 
     async fn fetch(&self, (namespace, name): &SecretKey) -> Result<Arc<Endpoint>, Error> {
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
-        let secret = tokio::time::timeout(super::API_TIMEOUT, secrets.get_opt(name))
+        let secret = tokio::time::timeout(super::api_server::API_TIMEOUT, secrets.get_opt(name))
             .await
             .map_err(|_| Error::Timeout(name.clone()))?
-            .map_err(|source| Error::Unreadable { name: name.clone(), source })?
+            .map_err(|source| match source {
+                kube::Error::Api(status) if status.code == 403 => Error::Forbidden(name.clone()),
+                source => Error::Unreadable { name: name.clone(), source },
+            })?
             .ok_or_else(|| Error::NotFound(name.clone()))?;
         let data = secret.data.unwrap_or_default().into_iter().map(|(key, value)| (key, value.0)).collect();
         let endpoint =

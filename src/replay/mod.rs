@@ -21,6 +21,7 @@ pub mod origin;
 pub mod outcome;
 pub mod plan;
 pub mod rate;
+pub mod relocate;
 pub mod rewrite;
 pub mod run;
 pub mod selection;

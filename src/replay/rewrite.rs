@@ -59,7 +59,7 @@ pub const RETRY_COUNTERS: [&str; 7] = [
 ];
 
 /// The name that stands for "answer on this channel", which nobody else's channel can do.
-const DIRECT_REPLY: &str = "amq.rabbitmq.reply-to";
+pub(super) const DIRECT_REPLY: &str = "amq.rabbitmq.reply-to";
 
 /// The longest time to live that the broker takes, in milliseconds.
 const MAX_EXPIRATION: u64 = 315_360_000_000;

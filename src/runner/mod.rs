@@ -23,7 +23,12 @@ mod progress;
 mod supervise;
 mod worker;
 
+use std::time::Duration;
+
 pub(crate) use worker::{End, Work, work};
+
+/// How long the API server may take for one answer.
+const API_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The exit code of a worker that was told to stop: another one goes on.
 pub(crate) const INTERRUPTED: u8 = 75;

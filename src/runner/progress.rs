@@ -13,6 +13,7 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 use tokio::time::Instant;
 
+use super::API_TIMEOUT;
 use crate::api::{self, DlqReplay, ProgressOutcome, ProgressState, ReplayProgress, Time};
 use crate::broker::replay::Report;
 use crate::replay::outcome::{Activity, Checkpoint, Counts};
@@ -27,9 +28,6 @@ const APART: Duration = Duration::from_secs(1);
 /// How old a write must be before news that nobody waits for makes another one. Checkpoints come
 /// every second and carry the news along; this way they need not wait for each other.
 const NEWS_AFTER: Duration = Duration::from_millis(1_500);
-
-/// How long the API server may take.
-const API_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The longest text in progress, in bytes.
 const MAX_TEXT: usize = 1_024;

@@ -7,6 +7,7 @@ use kube::{Api, Client};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::API_TIMEOUT;
 use super::audit::{About, Stream, Trail};
 use super::driver::{self, Task};
 use super::lease::{Claim, Held};
@@ -18,9 +19,6 @@ use crate::api::{AuditLevel, DlqReplay, ProgressOutcome, ProgressState, RetryPip
 use crate::broker::replay::{Entry, Journal, Report};
 use crate::broker::{AddressGuard, BrokerError, Endpoint, Management};
 use crate::replay::outcome::{Activity, Checkpoint, Counts, Ended, Outcome};
-
-/// How long the API server may take.
-const API_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How often what a run shows is looked at.
 const LOOK: Duration = Duration::from_millis(500);

@@ -145,6 +145,21 @@ impl Slots {
     }
 }
 
+/// DLQ, quarantine and parking lot as they are wanted, under their own names.
+#[must_use]
+pub fn holding_queues(pipeline: &Pipeline, facts: &BrokerFacts) -> Vec<Queue> {
+    let generations = Generations::default();
+    let mut builder = Builder { pipeline, facts, generations: &generations, desired: Desired::default() };
+    builder.holding_queues();
+    builder.desired.queues.into_iter().map(|wanted| wanted.queue).collect()
+}
+
+/// A queue that takes messages for a while: safe, whatever the one is that it stands in for.
+#[must_use]
+pub(super) fn stand_in(name: String, group_size: Option<i64>) -> Queue {
+    holding_queue(name, QueueType::Quorum, group_size)
+}
+
 /// Computes what a pipeline wants.
 #[must_use]
 pub fn build(pipeline: &Pipeline, facts: &BrokerFacts, generations: &Generations) -> Desired {
@@ -190,7 +205,12 @@ impl Builder<'_> {
     }
 
     fn dlq(&self) -> Destination {
-        Destination::Queue(self.pipeline.dlq.clone())
+        Destination::Queue(self.in_use(&self.pipeline.dlq))
+    }
+
+    /// The name of a holding queue, or of its stand-in.
+    fn in_use(&self, queue: &str) -> String {
+        self.generations.stand_ins.in_use(queue)
     }
 
     /// DLQ, quarantine and parking lot: they end the line, so nothing may leave
@@ -199,16 +219,19 @@ impl Builder<'_> {
     fn holding_queues(&mut self) {
         let names = self.pipeline.names();
         let dead_letter = &self.pipeline.spec.dead_letter;
-        let mut queue = holding_queue(self.pipeline.dlq.clone(), dead_letter.kind, dead_letter.group_size);
+        let mut queue =
+            holding_queue(self.in_use(&self.pipeline.dlq), dead_letter.kind, dead_letter.group_size);
         let tunables = [("message-ttl", dead_letter.retention), ("max-length", dead_letter.max_length)];
         self.settle(Stage::Policy, "dlq", &mut queue, &tunables);
         self.queue(Stage::DeadLetter, QueueRole::DeadLetter, queue, 1);
         for category in self.pipeline.quarantine_categories() {
-            let queue = holding_queue(names.quarantine(category), dead_letter.kind, dead_letter.group_size);
+            let name = self.in_use(&names.quarantine(category));
+            let queue = holding_queue(name, dead_letter.kind, dead_letter.group_size);
             self.queue(Stage::DeadLetter, QueueRole::Quarantine(category.to_owned()), queue, 1);
         }
         if dead_letter.parking_lot {
-            let queue = holding_queue(names.parking_lot(), dead_letter.kind, dead_letter.group_size);
+            let name = self.in_use(&names.parking_lot());
+            let queue = holding_queue(name, dead_letter.kind, dead_letter.group_size);
             self.queue(Stage::DeadLetter, QueueRole::ParkingLot, queue, 1);
         }
     }

@@ -9,6 +9,7 @@ mod edits;
 mod mismatch;
 mod objects;
 mod policies;
+mod refusals;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,8 +20,10 @@ use super::model::{Binding, Destination, ObjectKey, Queue};
 use super::observed::{BrokerFacts, Observed};
 use super::ownership::{Inventory, Record, State};
 use super::plan::{Blocked, BlockedBy, Plan};
+use super::recreation::{self, Recreation};
 use super::removal;
 use super::spec::Settings;
+use super::stand_in;
 use super::validate::Pipeline;
 pub use mismatch::{Mismatch, queue_mismatches};
 pub(super) use mismatch::{describe_mismatches, exchange_mismatches};
@@ -47,6 +50,8 @@ pub struct Context<'a> {
     /// Whether the specification is another one than that which was carried out last,
     /// or none was yet.
     pub edited: bool,
+    /// The hash of the pending plan that a person has consented to.
+    pub consent: Option<&'a str>,
 }
 
 /// The result of a comparison.
@@ -65,6 +70,8 @@ pub struct Diff {
     /// A chain that lost an exchange is built anew beside the old one, so the
     /// steps alone do not tell such damage from an edit.
     pub missing: Vec<ObjectKey>,
+    /// Whether queues are being made anew, so that the specification is not carried out yet.
+    pub recreates: bool,
 }
 
 impl Diff {
@@ -85,8 +92,16 @@ impl Diff {
 /// Compares.
 #[must_use]
 pub fn diff(context: &Context<'_>) -> Diff {
-    let generations =
-        generations::choose(context.pipeline, context.facts, context.observed, context.inventory);
+    // What is on its way goes on until it is done.
+    let edited = context.edited || recreation::is_under_way(context);
+    let context = &Context { edited, ..*context };
+    let generations = generations::choose(
+        context.pipeline,
+        context.facts,
+        context.observed,
+        context.inventory,
+        context.edited,
+    );
     let desired = desired::build(context.pipeline, context.facts, &generations);
     let mut differ = Differ {
         context,
@@ -96,7 +111,8 @@ pub fn diff(context: &Context<'_>) -> Diff {
         unequal: BTreeSet::new(),
         inflow: Vec::new(),
         forgotten: Vec::new(),
-        refusals: edits::Refusals::new(),
+        refusals: refusals::Refusals::new(),
+        going: BTreeSet::new(),
     };
     differ.contested(&desired);
     differ.refuse_ownership();
@@ -132,10 +148,12 @@ struct Differ<'a> {
     inflow: Vec<(ObjectKey, Binding)>,
     forgotten: Vec<ObjectKey>,
     /// What the specification asks for and can't have.
-    refusals: edits::Refusals,
+    refusals: refusals::Refusals,
+    /// The queues for whose sake.
+    going: BTreeSet<String>,
 }
 
-impl Differ<'_> {
+impl<'a> Differ<'a> {
     fn block(&mut self, by: BlockedBy, object: impl ToString, why: impl Into<String>) {
         self.plan.blocked.push(Blocked { by, object: object.to_string(), why: why.into() });
     }
@@ -177,18 +195,40 @@ impl Differ<'_> {
         gone.into_iter().filter(|key| wanted.contains(key) || in_use(key)).collect()
     }
 
+    /// What becomes of an edit that can't be carried out in place: queues are made anew where a
+    /// person has consented, and else the whole of it waits.
+    fn refused_edit(&mut self) -> Option<Recreation<'a>> {
+        // What else an edit would need is for the one that replaces it.
+        let needs = |blocked: &Blocked| matches!(blocked.by, BlockedBy::Missing | BlockedBy::PolicyConflict);
+        self.plan.blocked.retain(|blocked| !needs(blocked));
+        let refused = std::mem::take(&mut self.refusals);
+        let recreation = self.recreation();
+        let obstacle = refusals::obstacle(&refused).or_else(|| recreation.obstacle());
+        if let Some(obstacle) = obstacle {
+            self.plan.blocked.extend(refusals::describe(refused, &obstacle));
+            return None;
+        }
+        let pending = refusals::pending(&refused, &self.context.pipeline.identity, &recreation.going);
+        if self.context.consent == Some(pending.hash.as_str()) || recreation::is_under_way(self.context) {
+            return Some(recreation);
+        }
+        self.plan.blocked.extend(refusals::awaits(refused, &pending));
+        self.plan.pending = Some(pending);
+        None
+    }
+
+    fn recreation(&self) -> Recreation<'a> {
+        let tiers = self.own_queues().map(|(key, _)| key.name().to_owned());
+        Recreation { context: self.context, going: self.going.clone(), tiers: tiers.collect() }
+    }
+
     /// Withholds everything where the edit is refused, or where somebody else's rights
     /// or a dangerous policy stand against the first write.
     fn finish(mut self, desired: Desired) -> Diff {
         self.bind_inflow();
         let edit_refused = !self.refusals.is_empty();
-        if edit_refused {
-            // What else an edit would need is for the one that replaces it.
-            let needs =
-                |blocked: &Blocked| matches!(blocked.by, BlockedBy::Missing | BlockedBy::PolicyConflict);
-            self.plan.blocked.retain(|blocked| !needs(blocked));
-            self.plan.blocked.extend(edits::describe(std::mem::take(&mut self.refusals)));
-        }
+        let recreation = if edit_refused { self.refused_edit() } else { None };
+        recreation::rejoin(self.context, &mut self.plan);
         let conflict = self.plan.blocked.iter().any(|blocked| blocked.by == BlockedBy::Conflict);
         let first_time = !self.context.inventory.values().any(|record| record.state != State::Intended);
         let refused = |blocked: &Blocked| {
@@ -198,13 +238,20 @@ impl Differ<'_> {
         if edit_refused || conflict || (first_time && self.plan.blocked.iter().any(refused)) {
             self.plan.steps.clear();
             self.plan.draining.clear();
+            self.plan.moves.clear();
             self.inventory = self.context.inventory.clone();
             self.forgotten.clear();
+        }
+        let recreation = recreation.filter(|_| !conflict);
+        let recreates = recreation.is_some() || stand_in::is_any(self.context.inventory);
+        if let Some(recreation) = recreation {
+            let blocked = std::mem::take(&mut self.plan.blocked);
+            self.plan = Plan { blocked, ..recreation.plan(&mut self.inventory) };
         }
         self.plan.sort();
         let missing = self.missing(&desired);
         let inventory = self.inventory;
-        Diff { desired, plan: self.plan, inventory, forgotten: self.forgotten, missing }
+        Diff { desired, plan: self.plan, inventory, forgotten: self.forgotten, missing, recreates }
     }
 }
 

@@ -236,7 +236,7 @@ impl<'a> Causes<'a> {
     fn before(&self) -> Desired {
         let Context { pipeline, facts, inventory, .. } = *self.context;
         let nothing = Observed::default();
-        let generations = generations::choose(pipeline, facts, &nothing, inventory);
+        let generations = generations::choose(pipeline, facts, &nothing, inventory, false);
         desired::build(pipeline, facts, &generations)
     }
 }

@@ -165,7 +165,7 @@ fn without_quotes(pattern: &str) -> String {
 }
 
 /// The one name that a pattern of escaped literals between anchors matches.
-fn exact_name(pattern: &str) -> Option<String> {
+pub(super) fn exact_name(pattern: &str) -> Option<String> {
     // `$` also matches before a final line break, but no name can hold one.
     let inner = pattern.strip_prefix('^')?;
     let inner = inner.strip_suffix("\\z").or_else(|| inner.strip_suffix('$'))?;

@@ -41,7 +41,7 @@ pub(super) fn tiers(spec: &Spec, delays: &[i64], jitter: Option<Jitter>) -> Vec<
 }
 
 /// The delays of a tier's queues, shortest first, evenly spread over ± percent.
-fn spread(delay: i64, jitter: Option<Jitter>) -> Vec<Shard> {
+pub(super) fn spread(delay: i64, jitter: Option<Jitter>) -> Vec<Shard> {
     let Some(Jitter { percent, shards }) = jitter.filter(|jitter| jitter.shards > 1) else {
         return vec![Shard { number: None, ttl: delay }];
     };

@@ -1,4 +1,4 @@
-//! Which generation of each retry queue and of the chain to use.
+//! Which generation of each retry queue and of the chain to use, and what stands in for others.
 //!
 //! What can't be changed in place is built beside the old one under a new name,
 //! and the old one goes when it is drained. The choice is made afresh each time
@@ -15,6 +15,7 @@ use super::observed::{BrokerFacts, Observed, ObservedQueue};
 use super::ownership::{Inventory, standing};
 use super::plan::Stage;
 use super::spec::Mode;
+use super::stand_in::{self, StandIns};
 use super::uses;
 use super::validate::{Pipeline, Tier};
 
@@ -27,11 +28,13 @@ pub struct Generations {
     pub chain: u32,
     /// Numbers of removed tiers whose messages may still be on their way.
     pub retired: BTreeSet<u32>,
+    /// What stands in for queues that are known by name.
+    pub stand_ins: StandIns,
 }
 
 impl Default for Generations {
     fn default() -> Self {
-        Self { tiers: BTreeMap::new(), chain: 1, retired: BTreeSet::new() }
+        Self { tiers: BTreeMap::new(), chain: 1, retired: BTreeSet::new(), stand_ins: StandIns::default() }
     }
 }
 
@@ -50,9 +53,13 @@ pub fn choose(
     facts: &BrokerFacts,
     observed: &Observed,
     inventory: &Inventory,
+    edited: bool,
 ) -> Generations {
-    let mut generations =
-        Generations { retired: retired(pipeline, observed, inventory), ..Generations::default() };
+    let mut generations = Generations {
+        retired: retired(pipeline, observed, inventory),
+        stand_ins: stand_in::choose(pipeline, facts, observed, inventory, edited),
+        ..Generations::default()
+    };
     // In mode Application the client knows the names, so they must stay.
     if pipeline.spec.mode == Mode::Broker {
         for tier in &pipeline.tiers {

@@ -348,6 +348,17 @@ pub enum ObjectKey {
     },
 }
 
+impl ObjectKey {
+    /// The object's own name; of a binding, its exchange's.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Queue(name) | Self::Exchange(name) | Self::Policy(name) => name,
+            Self::Binding { exchange, .. } => exchange,
+        }
+    }
+}
+
 impl fmt::Display for ObjectKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

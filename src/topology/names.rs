@@ -31,6 +31,22 @@ pub fn generation_of(base: &str, name: &str) -> Option<u32> {
     (number > 1 && number.to_string() == digits).then_some(number)
 }
 
+/// Ends the names of queues that stand in for another while that is made anew.
+const STAND_IN: &str = ".moving";
+
+/// The name of a queue that stands in for another.
+#[must_use]
+pub fn stand_in(queue: &str, number: u32) -> String {
+    generation(&format!("{queue}{STAND_IN}"), number)
+}
+
+/// The queue that one of this name stands in for.
+#[must_use]
+pub fn stood_in_for(queue: &str) -> Option<&str> {
+    let (original, _) = queue.rsplit_once(STAND_IN)?;
+    generation_of(&format!("{original}{STAND_IN}"), queue).map(|_| original)
+}
+
 /// Expands `{queue}`, `{attempt}` and `{delay}`.
 #[must_use]
 pub fn expand(template: &str, queue: &str, attempt: u32, delay: &str) -> String {
@@ -141,6 +157,16 @@ mod tests {
             "orders.retry.0.gx",
         ] {
             assert_eq!(generation_of("orders.retry.0", foreign), None, "{foreign}");
+        }
+    }
+
+    #[test]
+    fn a_stand_in_tells_for_what() {
+        for number in [1, 2, 4] {
+            assert_eq!(stood_in_for(&stand_in("orders.dlq", number)), Some("orders.dlq"));
+        }
+        for other in ["orders.dlq", "orders.moving.dlq", "orders.dlq.moving.g1", "orders.dlq.movinge"] {
+            assert_eq!(stood_in_for(other), None, "{other}");
         }
     }
 

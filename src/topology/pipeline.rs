@@ -67,7 +67,7 @@ impl Pipeline {
     /// Names of the exchanges and queues around the source.
     #[must_use]
     pub fn names(&self) -> Names<'_> {
-        Names { queue: &self.spec.source.queue, dlq: &self.dlq }
+        Names::new(&self.spec.source.queue, &self.dlq)
     }
 
     /// Whether dead letters of the source pass the chain of exchanges. Mode
@@ -106,6 +106,13 @@ impl Pipeline {
 pub struct Names<'a> {
     queue: &'a str,
     dlq: &'a str,
+}
+
+impl<'a> Names<'a> {
+    /// The names around a source queue and its DLQ.
+    pub(super) fn new(queue: &'a str, dlq: &'a str) -> Self {
+        Self { queue, dlq }
+    }
 }
 
 impl Names<'_> {
@@ -188,11 +195,27 @@ impl Names<'_> {
         (number.to_string() == digits).then_some(number)
     }
 
-    /// Whether an exchange's name is kept for the chain or the way back.
+    /// Leads what comes in past the source, while that is made anew.
+    #[must_use]
+    pub fn divert(&self) -> String {
+        names::stand_in(self.queue, 1)
+    }
+
+    /// Where that leads to then.
+    #[must_use]
+    pub fn aside(&self) -> String {
+        format!("{}.aside", self.divert())
+    }
+
+    /// Whether an exchange's name is kept for the chain, the way back, or the way past the source.
     #[must_use]
     pub fn is_reserved(&self, exchange: &str) -> bool {
         let Some(rest) = exchange.strip_prefix(self.queue) else { return false };
-        rest == ".dlx" || rest.starts_with(".dlx.") || self.return_number(exchange).is_some()
+        let past = [self.divert(), self.aside()];
+        rest == ".dlx"
+            || rest.starts_with(".dlx.")
+            || self.return_number(exchange).is_some()
+            || past.iter().any(|name| name == exchange)
     }
 
     /// The quarantine queue of a category.

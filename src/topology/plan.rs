@@ -56,6 +56,8 @@ pub enum Stage {
     UserBinding,
     /// Bindings that are not wanted any more.
     Unbind,
+    /// Nothing leads to a source any more that is made anew.
+    Divert,
     /// The source queue goes before what it dead-letters to, and so does the
     /// policy that makes an External one dead-letter.
     RemoveSource,
@@ -162,6 +164,8 @@ pub struct PlannedStep {
 pub enum BlockedBy {
     /// The edit would need a migration that Redrive does not do yet.
     NotSupportedYet,
+    /// The edit makes queues anew that others know, which a person must allow.
+    AwaitsConsent,
     /// Somebody else owns the object, or it exists and nobody said to adopt it.
     Conflict,
     /// The object exists with settings that can't be changed.
@@ -179,6 +183,12 @@ pub enum BlockedBy {
 }
 
 impl BlockedBy {
+    /// Whether an edit waits as a whole.
+    #[must_use]
+    pub fn refuses_edit(self) -> bool {
+        matches!(self, Self::NotSupportedYet | Self::AwaitsConsent)
+    }
+
     /// Whether all is declared as wanted in spite of it.
     #[must_use]
     pub fn concerns_messages_alone(self) -> bool {
@@ -203,6 +213,25 @@ impl fmt::Display for Blocked {
     }
 }
 
+/// Messages that go from one queue to another, one by one: published, confirmed, and only then
+/// acknowledged.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Move {
+    /// The queue that goes when it is empty.
+    pub from: String,
+    /// The queue that has its part now.
+    pub to: String,
+}
+
+/// An edit that is carried out once a person has consented.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Pending {
+    /// What the consent must name: 16 hexadecimal digits over what is changed and made anew.
+    pub hash: String,
+    /// What would be done, and what that means for others.
+    pub why: String,
+}
+
 /// Everything to do, and everything that can't be done.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Plan {
@@ -212,6 +241,10 @@ pub struct Plan {
     pub blocked: Vec<Blocked>,
     /// Queues that go when they are proven empty.
     pub draining: Vec<String>,
+    /// How some of these become empty.
+    pub moves: Vec<Move>,
+    /// What waits for a person's consent.
+    pub pending: Option<Pending>,
 }
 
 impl Plan {
@@ -251,6 +284,9 @@ impl fmt::Display for Plan {
         for blocked in &self.blocked {
             writeln!(f, "! {blocked}")?;
         }
+        if let Some(Pending { why, .. }) = &self.pending {
+            writeln!(f, "? {why}")?;
+        }
         let mut stage = None;
         for planned in &self.steps {
             if stage != Some(planned.stage) {
@@ -260,7 +296,12 @@ impl fmt::Display for Plan {
             writeln!(f, "  {}", planned.step)?;
         }
         for queue in &self.draining {
-            writeln!(f, "… queue    {queue} goes when it is empty")?;
+            match self.moves.iter().find(|moved| moved.from == *queue) {
+                Some(Move { to, .. }) => {
+                    writeln!(f, "… queue    {queue} goes when its messages are moved to {to}")?
+                }
+                None => writeln!(f, "… queue    {queue} goes when it is empty")?,
+            }
         }
         Ok(())
     }

@@ -12,6 +12,7 @@ use std::collections::BTreeSet;
 
 use super::desired::policy_name;
 use super::model::{Binding, Destination, ObjectKey};
+use super::names::{self, OWNER_EXCHANGE};
 use super::observed::Observed;
 use super::ownership::{Inventory, Record, Standing, State, markers_of, standing};
 use super::plan::{Plan, Stage, Step};
@@ -92,7 +93,18 @@ impl Removal<'_> {
                 plan.push(Stage::Unbind, Step::Unbind(binding));
             }
         }
+        for binding in self.diverted() {
+            plan.push(Stage::Unbind, Step::Unbind(binding.clone()));
+        }
         plan
+    }
+
+    /// What is led past a source that is being made anew.
+    fn diverted(&self) -> impl Iterator<Item = &Binding> {
+        let divert = Destination::Exchange(names::stand_in(self.source, 1));
+        let is_ours = self.deletes(&divert, State::Created);
+        let found: Vec<&Binding> = self.observed.bindings_to(&divert).collect();
+        found.into_iter().filter(move |binding| is_ours && binding.source != OWNER_EXCHANGE)
     }
 
     /// Puts the inflow back where a removal can't go on.

@@ -143,6 +143,10 @@ impl Uses {
             let room = if *has_generations { SUFFIX_ROOM.len() } else { 0 };
             if let Some(message) = names::declared_problem(&format!("the {kind} name"), name) {
                 add(message);
+            } else if names::stood_in_for(name).is_some() {
+                add(format!(
+                    "the {kind} name {name:?} is kept for what stands in for another {kind} while that is made anew: use a name without \".moving\" at its end"
+                ));
             } else if name.len() + room > names::MAX_NAME_BYTES {
                 add(format!(
                     "the {kind} name {name:?} has {} bytes, and {room} more must stay free for later generations: at most {} are allowed, so shorten the queue's name or the template",

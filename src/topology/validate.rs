@@ -182,15 +182,16 @@ fn check_delays(spec: &Spec, jitter: Option<Jitter>, problems: &mut Problems) ->
     if !spec.mode.has_tiers() {
         return Vec::new();
     }
-    check_naming(spec, problems);
-    if !check_backoff(&spec.delays, problems) {
-        return Vec::new();
-    }
     let (field, count) = match &spec.delays {
         Delays::List(list) => ("retry.delays", list.len()),
         Delays::Backoff { steps, .. } => ("retry.backoff", usize::try_from(*steps).unwrap_or(usize::MAX)),
     };
-    if count == 0 {
+    check_naming(spec, count, problems);
+    if !check_backoff(&spec.delays, problems) {
+        return Vec::new();
+    }
+    // A client that never retries has a DLQ all the same.
+    if count == 0 && spec.mode != Mode::Application {
         problems.add(field, "has no step: give at least one delay, or use mode None");
     }
     if count > MAX_TIERS {
@@ -236,8 +237,9 @@ fn check_backoff(delays: &Delays, problems: &mut Problems) -> bool {
     false
 }
 
-fn check_naming(spec: &Spec, problems: &mut Problems) {
-    if !spec.retry_template.contains("{attempt}") && !spec.retry_template.contains("{delay}") {
+fn check_naming(spec: &Spec, count: usize, problems: &mut Problems) {
+    let tells_apart = ["{attempt}", "{delay}"].into_iter().any(|part| spec.retry_template.contains(part));
+    if !tells_apart && count > 1 {
         problems.add(
             "retry.naming.template",
             "has neither {attempt} nor {delay}, so all tiers would share one name: add one",

@@ -143,6 +143,12 @@ impl Waiting {
         old.map(|(name, _)| name.clone()).collect()
     }
 
+    /// How many a queue has.
+    #[must_use]
+    pub fn count(&self, queue: &str) -> i64 {
+        self.0.get(queue).map_or(0, |held| held.count)
+    }
+
     /// Whether no queue has any.
     #[must_use]
     pub fn is_empty(&self) -> bool {

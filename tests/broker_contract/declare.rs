@@ -1,6 +1,7 @@
 //! What declaring, binding and deleting answer.
 
-use redrive::broker::{BrokerError, Declared, Removed};
+use redrive::broker::{AddressGuard, BrokerError, Declared, Management, Meter, Removed, Supervision};
+use redrive::ops::term::Term;
 use redrive::topology::model::{Arg, Binding, Destination, Exchange, Queue, QueueType};
 use rstest::rstest;
 use serde_json::json;
@@ -202,6 +203,26 @@ async fn a_reached_queue_limit_is_a_quota_and_redeclaring_still_works(#[values(V
         let error = v.management.put_queue(&v.name, &queue("two", QueueType::Quorum, [])).await.unwrap_err();
         assert!(matches!(error, BrokerError::QuotaExceeded { .. }), "{error:?}");
         assert_eq!(v.management.put_queue(&v.name, &one).await.unwrap(), Declared::Existed);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn nothing_is_written_once_the_term_is_over() {
+    in_vhost(V43, "term", async |v| {
+        let term = Term::unlimited();
+        let supervision = Supervision { term: term.clone(), meter: Meter::default() };
+        let guard = AddressGuard::new(true, []);
+        let leader = Management::supervised(&V43.endpoint(), guard, supervision).unwrap();
+        leader.put_queue(&v.name, &queue("before", QueueType::Quorum, [])).await.unwrap();
+        term.end();
+        let refused = leader.put_queue(&v.name, &queue("after", QueueType::Quorum, [])).await;
+        assert!(matches!(refused, Err(BrokerError::TermOver)), "{refused:?}");
+        let refused = leader.delete_queue(&v.name, "before").await;
+        assert!(matches!(refused, Err(BrokerError::TermOver)), "{refused:?}");
+        // Reading harms nobody.
+        let observed = leader.snapshot(&v.name).await.unwrap();
+        assert_eq!(observed.queues.keys().collect::<Vec<_>>(), ["before"]);
     })
     .await;
 }

@@ -21,7 +21,8 @@ async fn consumers_are_told_by_queue_and_user(#[values(V43, V40)] version: Versi
             v.queue(name, kind, []).await;
         }
         v.queue("alone", QueueType::Quorum, []).await;
-        let consumers = async || v.management.consumers(&v.name).await.unwrap();
+        let found = async || v.management.consumers(&v.name).await.unwrap();
+        let consumers = async || found().await.users;
         assert_eq!(consumers().await, BTreeMap::new());
         let mut held = Vec::new();
         for (queue, tag) in [("quorum", "one"), ("quorum", "two"), ("classic", "three")] {
@@ -33,12 +34,17 @@ async fn consumers_are_told_by_queue_and_user(#[values(V43, V40)] version: Versi
         let expected: BTreeMap<String, BTreeSet<String>> =
             ["quorum", "classic"].map(|queue| (queue.to_owned(), [user.clone()].into())).into();
         eventually(20, "both queues have the user", async || consumers().await == expected).await;
+        let counts: BTreeMap<String, u64> = [("quorum".to_owned(), 2), ("classic".to_owned(), 1)].into();
+        eventually(20, "each is counted", async || found().await.counts.as_ref() == Some(&counts)).await;
         // Who may not see the connections of others is told that there are some.
         let limited = as_policymaker(&v).await;
         let somebody: BTreeMap<String, BTreeSet<String>> =
             expected.into_keys().map(|queue| (queue, BTreeSet::new())).collect();
-        eventually(20, "somebody is told", async || limited.consumers(&v.name).await.unwrap() == somebody)
-            .await;
+        eventually(20, "somebody is told", async || {
+            let found = limited.consumers(&v.name).await.unwrap();
+            found.users == somebody && found.counts.as_ref() == Some(&counts)
+        })
+        .await;
         // A consumer that nobody holds is cancelled.
         drop(held);
         eventually(20, "no consumer is left", async || consumers().await.is_empty()).await;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use redrive::api::DetectionMode;
 use serde_json::{Value, json};
 
 use crate::deletion::nothing_is_left;
@@ -9,12 +10,16 @@ use crate::support::authority::Authority;
 use crate::support::broker::Broker;
 use crate::support::clusters::{CLUSTER, Owner, addresses};
 use crate::support::proxy::Action;
+use crate::support::scene::detection;
 use crate::support::tls::Terminator;
 use crate::support::world::{World, condition, describe, message, verdict};
 use crate::support::{eventually, steadily};
 
 /// A poll that never comes within a test: what is noticed then, the watch has shown.
 const NEVER: Duration = Duration::from_secs(3_600);
+
+/// A look that is due because of events has come within this time: they are a second apart.
+const LOOKS_APART: Duration = Duration::from_millis(2_500);
 
 /// A running operator and the cluster `rmq` in the same namespace.
 async fn started(purpose: &str) -> (World, Owner) {
@@ -233,7 +238,7 @@ async fn pipelines_go_with_their_cluster() {
     world.stop().await;
     world.settings.release_after = NEVER;
     world.start();
-    let names: Vec<String> = (0..8).map(|number| format!("orders-{number}")).collect();
+    let names: Vec<String> = (0..50).map(|number| format!("orders-{number}")).collect();
     for (index, name) in names.iter().enumerate() {
         let policy = if index % 2 == 0 { "Delete" } else { "DeleteIfEmpty" };
         world.create(world.on_cluster(&owner, name, json!({"deletionPolicy": policy}))).await;
@@ -243,11 +248,11 @@ async fn pipelines_go_with_their_cluster() {
     }
     // Its nodes answer nobody any more.
     world.proxy.rule(|_| Action::Cut);
-    for name in &names[..4] {
+    for name in &names[..25] {
         world.delete(name).await;
     }
     owner.delete(CLUSTER).await;
-    for name in &names[4..] {
+    for name in &names[25..] {
         world.delete(name).await;
     }
     for name in &names {
@@ -316,13 +321,26 @@ async fn cost(world: &World, owner: &Owner, number: usize) -> (usize, usize) {
         if broker > 0 && cluster > 0 { Ok(()) } else { Err(format!("{broker} {cluster}")) }
     })
     .await;
-    eventually("all is quiet again", async || {
-        let before = count();
-        tokio::time::sleep(Duration::from_millis(500)).await;
-        if count() == before { Ok(()) } else { Err(format!("{:?}", count())) }
+    quiet(world).await;
+    count()
+}
+
+/// Waits until nobody asks the broker any more.
+async fn quiet(world: &World) {
+    eventually("all is quiet", async || {
+        let before = world.proxy.seen().len();
+        tokio::time::sleep(LOOKS_APART).await;
+        let now = world.proxy.seen().len();
+        if now == before { Ok(()) } else { Err(format!("{} more", now - before)) }
     })
     .await;
-    count()
+}
+
+/// Waits until a pipeline is told of changes, and everything was looked at because of that.
+async fn hears(world: &World, name: &str) {
+    let hears = |pipeline: &_| detection(pipeline) == Some((DetectionMode::Events, None));
+    world.until(name, "hears", hears).await;
+    quiet(world).await;
 }
 
 #[tokio::test]
@@ -334,6 +352,7 @@ async fn what_does_not_matter_in_a_cluster_wakes_nobody() {
     owner.create(CLUSTER, &world.broker, world.addresses()).await;
     world.start();
     create_ready(&world, &owner, json!({})).await;
+    hears(&world, "orders").await;
     // Its watch has begun once a change is seen.
     cost(&world, &owner, 0).await;
     let one = cost(&world, &owner, 1).await;
@@ -368,6 +387,7 @@ async fn a_change_of_one_cluster_wakes_no_pipeline_of_another() {
     manifest["spec"]["broker"] = json!({"clusterRef": {"name": "other"}});
     world.create(manifest).await;
     world.ready("stock").await;
+    hears(&world, "orders").await;
     world.proxy.forget();
     owner.patch("other", json!({"spec": {"replicas": 0}})).await;
     world.until_reason("stock", "ClusterScaledToZero").await;

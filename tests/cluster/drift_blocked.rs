@@ -131,19 +131,20 @@ async fn what_was_replaced_by_another_type_is_blocked_or_gets_a_successor(
 #[tokio::test]
 async fn a_consumer_on_a_retry_queue_is_told_with_its_user(#[values("43", "40")] version: &str) {
     let mut table = Table::new(version, "kinds-consumer").await;
+    let user = table.world.broker.user.clone();
+    // Without `monitoring` the broker shows that somebody consumes, and not who.
+    let who = if version == "43" {
+        table.world.as_user("pass", "policymaker,monitoring", ".*").await;
+        table.world.looked_at(3).await;
+        Some(user)
+    } else {
+        None
+    };
     let wire = Wire::open(&table.world).await;
     // Where consumers belong, they are none of our business.
     let on_source = wire.fail("orders.queue").await;
     let on_dlq = wire.fail("orders.queue.dlq").await;
     let consumer = wire.fail("orders.queue.retry.0").await;
-    let user = table.world.broker.user.clone();
-    // Without `monitoring` the broker shows that somebody consumes, and not who.
-    let who = if version == "43" {
-        table.world.as_user("pass", "policymaker,monitoring", ".*").await;
-        Some(user)
-    } else {
-        None
-    };
     let told = who.as_ref().map_or_else(|| "somebody".to_owned(), |user| format!("the user {user}"));
     let text = format!("queue orders.queue.retry.0: {told} consumes from it");
     table.finds(&text, Blocked("Blocked")).await;

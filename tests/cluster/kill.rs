@@ -4,7 +4,7 @@
 //! The operator is the command itself, and a proxy stands between it and both servers. It lets so
 //! many writes through and keeps the next one, and then comes the `kill -9`.
 
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use crate::support::eventually;
 use crate::support::kubernetes;
+use crate::support::log;
 use crate::support::proxy::Action;
 use crate::support::world::{World, describe, inventory, is_ready};
 
@@ -54,22 +55,48 @@ struct Series {
 type Contents = Vec<String>;
 
 /// The command itself, which `kill -9` ends.
-struct Process(Child);
+pub(crate) struct Process(Child);
 
 impl Process {
-    fn start(world: &World, kubeconfig: &str) -> Self {
+    pub(crate) fn start(world: &World, kubeconfig: &str) -> Self {
+        Self::start_with(world, kubeconfig, &[], &[])
+    }
+
+    pub(crate) fn start_with(
+        world: &World,
+        kubeconfig: &str,
+        arguments: &[&str],
+        variables: &[(&str, &str)],
+    ) -> Self {
         let child = Command::new(env!("CARGO_BIN_EXE_redrive"))
-            .args(["controller", "--allow-local-brokers", "--namespace", &world.namespace])
+            .args(["controller", "--allow-local-brokers", "--watch-namespace", &world.namespace])
             // Nothing here waits for a poll, and so many operators would only be in each other's way.
             .args(["--poll-interval", "10s"])
+            .args(arguments)
             .env("KUBECONFIG", kubeconfig)
+            .envs(variables.iter().copied())
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
+            .stderr(log::of_processes())
             .spawn();
         Self(child.expect("the command starts"))
     }
 
-    fn kill(&mut self) {
+    /// Tells it to stop, and waits until it has ended by itself.
+    pub(crate) async fn stop(&mut self) -> ExitStatus {
+        let told = Command::new("kill").arg(self.0.id().to_string()).status();
+        assert!(told.unwrap().success());
+        let ended = async {
+            loop {
+                if let Some(status) = self.0.try_wait().unwrap() {
+                    return status;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(40), ended).await.expect("the operator ends")
+    }
+
+    pub(crate) fn kill(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -82,14 +109,14 @@ impl Drop for Process {
 }
 
 /// A world with an operator that can be killed.
-struct Stage {
-    world: World,
-    kubeconfig: String,
-    process: Process,
+pub(crate) struct Stage {
+    pub(crate) world: World,
+    pub(crate) kubeconfig: String,
+    pub(crate) process: Process,
 }
 
 impl Stage {
-    async fn new(name: &str) -> Self {
+    pub(crate) async fn new(name: &str) -> Self {
         let mut world = World::new(name).await;
         let address = world.proxy.before_kubernetes(&kubernetes::config().await).await;
         let kubeconfig = format!("{}/{}.kubeconfig", env!("CARGO_TARGET_TMPDIR"), world.namespace);
@@ -225,7 +252,7 @@ impl Stage {
         assert!(drift.is_none(), "{what}: what we did ourselves is no drift: {drift:?}");
     }
 
-    async fn leave(mut self) {
+    pub(crate) async fn leave(mut self) {
         self.process.kill();
         let _ = std::fs::remove_file(&self.kubeconfig);
         self.world.leave().await;
@@ -295,6 +322,14 @@ async fn cut_off_after_any_write_an_edit_converges() {
 async fn cut_off_after_any_write_a_pipeline_that_shrinks_converges() {
     let edit = json!({"retry": {"delays": ["1s"]}, "deadLetter": {"retention": null, "quarantine": null}});
     run(Series { name: "kill-shrink", spec: rich(), change: Change::Edit(edit) }).await;
+}
+
+#[tokio::test]
+async fn cut_off_after_any_write_a_queue_is_made_anew_under_its_name() {
+    let spec =
+        json!({"retry": {"delays": ["1s"]}, "deadLetter": {"parkingLot": true}, "deletionPolicy": "Delete"});
+    let edit = json!({"deadLetter": {"queueType": "classic"}});
+    run(Series { name: "kill-anew", spec, change: Change::Edit(edit) }).await;
 }
 
 #[tokio::test]

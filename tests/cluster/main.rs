@@ -8,24 +8,35 @@
 
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
+mod bad_input;
+mod broker_users;
+mod chart_rights;
 mod conflicts;
 mod counts;
 mod create;
 mod deletion;
 mod deletion_orders;
+mod deletion_troubles;
 mod discovery;
 mod doubts;
 mod drained;
 mod drift;
 mod drift_blocked;
+mod drift_events;
 mod drift_kinds;
 mod edits;
 mod external;
 mod faults;
 mod few;
+mod gitops;
+mod import;
 mod inspect;
 mod kill;
 mod leftovers;
+mod listening;
+mod metrics;
+mod migrations;
+mod migrations_kill;
 mod names;
 mod refused;
 mod replay;
@@ -40,8 +51,10 @@ mod replay_kill;
 mod replay_refused;
 mod replicas;
 mod rights;
+mod runbooks;
 mod size;
 mod stop;
 mod support;
 mod tenants;
 mod tls;
+mod traces;

@@ -36,7 +36,15 @@ async fn way_of_a_rejected_message(world: &World) -> &'static str {
 /// Makes an edit that can't be carried out, together with more that could be, and checks that it is
 /// refused by the field's name, that nothing of it is written and that messages go on as before;
 /// then takes it back.
-async fn check_refused(name: &str, before: Value, edit: Value, back: Value, names: &[&str]) {
+///
+/// What a person may allow has the reason `Blocked` and a pending plan.
+async fn check_refused(
+    (name, reason): (&str, &str),
+    before: Value,
+    edit: Value,
+    back: Value,
+    names: &[&str],
+) {
     let mut world = World::new(name).await;
     world.start();
     world.create_ready("orders", before).await;
@@ -53,14 +61,17 @@ async fn check_refused(name: &str, before: Value, edit: Value, back: Value, name
     });
     merge(&mut whole, edit);
     world.edit("orders", whole).await;
-    let pipeline = world.until_reason("orders", "NotSupportedYet").await;
+    let pipeline = world.until_reason("orders", reason).await;
     let text = message(&pipeline, "Ready");
     for part in names {
         assert!(text.contains(part), "{part}: {text}");
     }
-    assert!(text.contains("is not supported yet") && text.contains("take the edit back"), "{text}");
-    assert_eq!(verdict(&pipeline, "Ready"), "False NotSupportedYet");
-    assert_eq!(verdict(&pipeline, "Stalled"), "True NotSupportedYet");
+    let pending = pipeline.status.as_ref().unwrap().pending_plan.as_ref();
+    let why = pending.map_or("is not supported yet", |pending| &pending.hash);
+    assert!(text.contains(why) && text.contains("take the edit back"), "{text}");
+    assert_eq!(pending.is_some(), reason == "Blocked", "{pending:?}");
+    assert_eq!(verdict(&pipeline, "Ready"), format!("False {reason}"));
+    assert_eq!(verdict(&pipeline, "Stalled"), format!("True {reason}"));
     assert_eq!(verdict(&pipeline, "Drifted"), "Unknown NotSupportedYet");
     assert_eq!(verdict(&pipeline, "Reconciling"), "False Reconciled");
     assert_eq!(world.broker.contents(&world.vhost).await, contents, "{name}: nothing of it is done");
@@ -86,22 +97,10 @@ async fn check_refused(name: &str, before: Value, edit: Value, back: Value, name
 }
 
 #[tokio::test]
-async fn a_dead_letter_queue_of_another_type_is_refused_by_name() {
-    let (edit, back) =
-        (json!({"deadLetter": {"queueType": "classic"}}), json!({"deadLetter": {"queueType": null}}));
-    let names = [
-        "spec.deadLetter.queueType: from quorum to classic",
-        "queue orders.queue.dlq",
-        "give deadLetter.name",
-    ];
-    check_refused("retype", json!({"retry": {"delays": ["1s"]}}), edit, back, &names).await;
-}
-
-#[tokio::test]
 async fn the_broker_can_not_hand_the_ladder_to_the_application() {
     let (edit, back) = (json!({"retry": {"mode": "Application"}}), json!({"retry": {"mode": "Broker"}}));
     let names = ["spec.retry.mode: from Broker to Application", "create another RetryPipeline"];
-    check_refused("toapp", json!({"retry": {"delays": ["1s"]}}), edit, back, &names).await;
+    check_refused(("toapp", "Blocked"), json!({"retry": {"delays": ["1s"]}}), edit, back, &names).await;
 }
 
 #[tokio::test]
@@ -109,7 +108,7 @@ async fn the_application_can_not_hand_the_ladder_to_the_broker() {
     let (edit, back) = (json!({"retry": {"mode": "Broker"}}), json!({"retry": {"mode": "Application"}}));
     let before = json!({"retry": {"mode": "Application", "delays": ["1s"]}});
     let names = ["spec.retry.mode: from Application to Broker", "create another RetryPipeline"];
-    check_refused("tobroker", before, edit, back, &names).await;
+    check_refused(("tobroker", "Blocked"), before, edit, back, &names).await;
 }
 
 #[tokio::test]
@@ -122,16 +121,16 @@ async fn an_application_keeps_the_names_that_it_publishes_to() {
     let names = [
         "spec.retry.naming.template: from names like orders.queue.retry.0 to names like orders.queue.wait.0",
     ];
-    check_refused("rename", before, edit, back, &names).await;
+    check_refused(("rename", "Blocked"), before, edit, back, &names).await;
 }
 
 #[tokio::test]
 async fn numbers_in_arguments_can_not_change() {
-    let before = json!({"settings": {"arguments": {}}, "deadLetter": {"retention": "14d"}, "retry": {"delays": ["1s"]}});
+    let before = json!({"settings": {"arguments": {}}, "source": {"queue": {"maxLength": 500}}, "retry": {"delays": ["1s"]}});
     let (edit, back) =
-        (json!({"deadLetter": {"retention": "7d"}}), json!({"deadLetter": {"retention": "14d"}}));
-    let names = ["spec.deadLetter.retention: from 14d to 7d", "queue orders.queue.dlq"];
-    check_refused("arguments", before, edit, back, &names).await;
+        (json!({"source": {"queue": {"maxLength": 9}}}), json!({"source": {"queue": {"maxLength": 500}}}));
+    let names = ["spec.source.queue.maxLength: from 500 to 9", "queue orders.queue"];
+    check_refused(("arguments", "Blocked"), before, edit, back, &names).await;
 }
 
 #[tokio::test]
@@ -140,7 +139,7 @@ async fn numbers_can_not_move_from_policies_to_arguments() {
     let (edit, back) =
         (json!({"settings": {"arguments": {}}}), json!({"settings": {"arguments": null, "policy": {}}}));
     let names = ["spec.settings: from policy to arguments"];
-    check_refused("settings", before, edit, back, &names).await;
+    check_refused(("settings", "Blocked"), before, edit, back, &names).await;
 }
 
 #[tokio::test]
@@ -148,7 +147,8 @@ async fn a_source_can_not_be_given_away() {
     let (edit, back) =
         (json!({"source": {"ownership": "External"}}), json!({"source": {"ownership": "Managed"}}));
     let names = ["spec.source.ownership: from Managed to External", "queue orders.queue"];
-    check_refused("giveaway", json!({"retry": {"delays": ["1s"]}}), edit, back, &names).await;
+    check_refused(("giveaway", "NotSupportedYet"), json!({"retry": {"delays": ["1s"]}}), edit, back, &names)
+        .await;
 }
 
 #[tokio::test]
@@ -156,16 +156,16 @@ async fn what_is_missing_while_an_edit_is_refused_is_told_and_comes_back_when_it
     let mut world = World::new("missing").await;
     world.start();
     world.create_ready("orders", json!({"retry": {"delays": ["1s"]}})).await;
-    world.edit("orders", json!({"deadLetter": {"queueType": "classic"}})).await;
-    world.until_reason("orders", "NotSupportedYet").await;
+    world.edit("orders", json!({"retry": {"mode": "Application"}})).await;
+    world.until_reason("orders", "Blocked").await;
     world.broker.delete(&["queues", &world.vhost, "orders.queue.retry.0"]).await;
     let pipeline = world
         .until("orders", "tells of the queue", |pipeline| verdict(pipeline, "Drifted") == "True DriftFound")
         .await;
     assert!(message(&pipeline, "Drifted").contains("queue orders.queue.retry.0 is missing"));
-    assert_eq!(verdict(&pipeline, "Ready"), "False NotSupportedYet");
+    assert_eq!(verdict(&pipeline, "Ready"), "False Blocked");
     assert!(!world.broker.exists("queues", &world.vhost, "orders.queue.retry.0").await);
-    world.edit("orders", json!({"deadLetter": {"queueType": null}})).await;
+    world.edit("orders", json!({"retry": {"mode": "Broker"}})).await;
     world.ready("orders").await;
     assert!(world.broker.exists("queues", &world.vhost, "orders.queue.retry.0").await);
     world.leave().await;

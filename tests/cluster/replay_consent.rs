@@ -40,6 +40,28 @@ async fn a_replay_above_the_budget_waits_whole_for_a_second_person() {
     world.leave().await;
 }
 
+/// What people may have consented to is not given up because a broker is restarted or a pipeline is
+/// edited meanwhile.
+#[tokio::test]
+async fn a_plan_outlasts_a_pipeline_that_is_not_ready_for_a_while() {
+    let policy = json!({"requireApproval": true, "messagesWithoutApproval": 0});
+    let world = World::with_dead_letters("rc-away", policy, 8).await;
+    world.replay("r", json!({})).await;
+    let waiting = world.until_phase("r", "AwaitingApproval").await;
+    let plan = waiting.status.unwrap().plan.unwrap();
+    tokio::time::sleep(world.settings.replays.patience).await;
+    world.edit("orders", json!({"suspend": true})).await;
+    let held = world.until_phase("r", "Scheduled").await;
+    assert!(text_of(&held, "Succeeded").contains("suspended"), "{held:?}");
+    world.edit("orders", json!({"suspend": false})).await;
+    let waiting = world.until_phase("r", "AwaitingApproval").await;
+    assert_eq!(waiting.status.unwrap().plan.unwrap().hash, plan.hash);
+    world.approve("r", 8).await;
+    world.until_phase("r", "Completed").await;
+    world.until_messages(&[(DLQ, 0), (SOURCE, 8)]).await;
+    world.leave().await;
+}
+
 #[tokio::test]
 async fn an_approval_of_another_plan_does_not_count() {
     let world = World::with_dead_letters("rc-plan", json!({"requireApproval": true}), 60).await;

@@ -1,6 +1,7 @@
 //! What people ask for that can't be done, or not as they think: each ends in a sentence that
 //! says what to write or do instead, and nothing has moved.
 
+use kube::api::{Patch, PatchParams};
 use redrive::api::DlqReplay;
 use serde_json::{Value, json};
 
@@ -127,6 +128,23 @@ async fn an_empty_origin_queue_is_said_to_be_empty() {
     world.replay("r", json!({})).await;
     let replay = world.until_phase("r", "Completed").await;
     assert!(text_of(&replay, "Succeeded").contains("no message is selected"), "{replay:?}");
+    world.leave().await;
+}
+
+/// One that waited for its pipeline here would wait for ever, since nobody makes a new plan.
+#[tokio::test]
+async fn a_danger_in_a_plan_ends_a_replay_also_while_its_pipeline_is_not_ready() {
+    let world = World::with_dead_letters("ri-early", json!({}), 1).await;
+    world.replay("r", json!({"suspend": true})).await;
+    world.until_phase("r", "Paused").await;
+    world.edit("orders", json!({"suspend": true})).await;
+    // In the moment of a real danger either may come first, the plan or the pipeline's condition.
+    let finding = json!({"severity": "Error", "check": "OriginDeliveryLimit", "message": "reading destroys"});
+    let plan = json!({"status": {"plan": {"findings": [finding]}}});
+    world.replays().patch_status("r", &PatchParams::default(), &Patch::Merge(&plan)).await.unwrap();
+    world.edit_replay("r", json!({"suspend": false})).await;
+    refused(&world, "r", "PreflightFailed", &["reading destroys"]).await;
+    world.until_messages(&[(DLQ, 1), (SOURCE, 0)]).await;
     world.leave().await;
 }
 

@@ -19,13 +19,13 @@ use crate::support::replays::{DLQ, SOURCE, moved, phase_of};
 use crate::support::world::{SECRET, World};
 use crate::support::{eventually, variable};
 
-const IMAGE: &str = "localhost/redrive:dev";
+pub(crate) const IMAGE: &str = "localhost/redrive:dev";
 
 /// The broker's password in this test, which stands in no other text.
 const PASSWORD: &str = "geheim-7f3a91";
 
 /// The command of this build as an image on the node.
-fn make_image() {
+pub(crate) fn make_image() {
     static MADE: OnceLock<()> = OnceLock::new();
     MADE.get_or_init(|| {
         let output = Command::new(variable("REDRIVE_DEV"))
@@ -136,7 +136,7 @@ async fn with_pods(purpose: &str) -> World {
 }
 
 /// What was made for a run goes with it.
-async fn until_nothing_is_left(world: &World) {
+pub(crate) async fn until_nothing_is_left(world: &World) {
     let jobs: Api<Job> = Api::namespaced(world.client.clone(), &world.namespace);
     let pods: Api<Pod> = Api::namespaced(world.client.clone(), &world.namespace);
     let secrets: Api<Secret> = Api::namespaced(world.client.clone(), &world.namespace);

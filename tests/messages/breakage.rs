@@ -126,7 +126,7 @@ async fn travel(lab: &Lab, part: &Part, count: usize) -> Outcome {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     lab.converge().await;
-    drop(repair);
+    lab.rest(repair).await;
     let patience = if full("waiting up to 400 s for what a lost part held back") {
         DEAD_LETTER_PATIENCE
     } else {

@@ -9,13 +9,13 @@ use rstest::rstest;
 use tokio::task::JoinHandle;
 
 use crate::lab::{
-    Act, Audit, Background, Broker, Consumer, Lab, PATIENCE, Publisher, Seen, eventually, id, ids,
+    Act, Audit, Background, Broker, Consumer, Lab, PATIENCE, Publisher, Seen, eventually, full, id, ids,
 };
 
 /// How long an old generation may take to drain, to be proven empty and to go.
-const CALM: Duration = Duration::from_secs(90);
+pub(crate) const CALM: Duration = Duration::from_secs(90);
 
-fn spec(retry: &str) -> String {
+pub(crate) fn spec(retry: &str) -> String {
     format!(
         "
 source:
@@ -46,34 +46,44 @@ fn random(n: usize) -> usize {
 }
 
 /// About 30 of 100 deliveries fail, each message by its own pattern.
-fn fails(seen: &Seen) -> bool {
+pub(crate) fn fails(seen: &Seen) -> bool {
     let number: usize = seen.id.trim_start_matches("m-").parse().expect("a number");
     random(number * 64 + seen.before) % 10 < 3
 }
 
-/// A producer of 200 messages a second and a consumer that fails 30 percent.
-struct Load {
-    consumer: Consumer,
+/// A producer of 200 messages a second, or of 500 in the full series, and a consumer that fails 30
+/// percent.
+pub(crate) struct Load {
+    pub(crate) consumer: Consumer,
     stop: Arc<AtomicBool>,
     published: Arc<AtomicUsize>,
     producer: JoinHandle<()>,
 }
 
 impl Load {
-    async fn start(lab: &Lab) -> Self {
-        let script = |seen: &Seen| if fails(seen) { Act::Reject } else { Act::Ack };
+    pub(crate) async fn start(lab: &Lab) -> Self {
+        let batch = if full("500 messages a second instead of 200") { 25 } else { 10 };
+        Self::of(lab, batch, |seen| if fails(seen) { Act::Reject } else { Act::Ack }).await
+    }
+
+    /// With so many messages each 50 ms, and this consumer.
+    pub(crate) async fn of(
+        lab: &Lab,
+        batch: usize,
+        script: impl Fn(&Seen) -> Act + Send + Sync + 'static,
+    ) -> Self {
         let consumer = Consumer::start(lab, "orders", 100, script);
         let stop = Arc::new(AtomicBool::new(false));
         let publisher = Publisher::new(lab.connect().await).await.expect("a publisher");
         let published = Arc::default();
-        let producer = tokio::spawn(produce(publisher, Arc::clone(&stop), Arc::clone(&published)));
+        let producer = tokio::spawn(produce(publisher, batch, Arc::clone(&stop), Arc::clone(&published)));
         Self { consumer, stop, published, producer }
     }
 
     /// Stops producing, waits until every message has ended and nothing drains any
     /// more, and accounts for every message. Returns in which queues messages waited, and
     /// the shortest time of each.
-    async fn finish(
+    pub(crate) async fn finish(
         mut self,
         lab: &Lab,
         repair: Background,
@@ -82,7 +92,7 @@ impl Load {
     ) -> BTreeMap<String, Duration> {
         let all = self.ended(lab, &["orders.dlq"]).await;
         lab.settled(CALM).await;
-        drop(repair);
+        lab.rest(repair).await;
         let dead = self.audit(lab, &all, &["orders.dlq"]).await;
         let walks = self.consumer.by_id();
         assert_eq!(walks.len(), all.len(), "every message was delivered");
@@ -98,7 +108,7 @@ impl Load {
 
     /// Stops producing and waits until as many messages have ended, for so long that
     /// what has not is lost. Returns all that were published.
-    async fn ended(&mut self, lab: &Lab, graves: &[&str]) -> Vec<String> {
+    pub(crate) async fn ended(&mut self, lab: &Lab, graves: &[&str]) -> Vec<String> {
         self.stop.store(true, Ordering::Relaxed);
         let stopped = tokio::time::timeout(PATIENCE, &mut self.producer).await;
         stopped.expect("the producer stops").expect("the broker took all messages");
@@ -118,7 +128,7 @@ impl Load {
     }
 
     /// Accounts for every message; returns how many are dead.
-    async fn audit(&self, lab: &Lab, all: &[String], graves: &[&str]) -> usize {
+    pub(crate) async fn audit(&self, lab: &Lab, all: &[String], graves: &[&str]) -> usize {
         assert_eq!(lab.troubles(), Vec::<String>::new());
         let mut audit = Audit::of(all);
         audit.ended("acknowledged", self.consumer.acknowledged());
@@ -145,19 +155,19 @@ fn shortest_waits<'a>(walks: impl Iterator<Item = &'a Vec<Seen>>) -> BTreeMap<St
     shortest
 }
 
-async fn produce(publisher: Publisher, stop: Arc<AtomicBool>, published: Arc<AtomicUsize>) {
+async fn produce(publisher: Publisher, size: usize, stop: Arc<AtomicBool>, published: Arc<AtomicUsize>) {
     let mut tick = tokio::time::interval(Duration::from_millis(50));
     while !stop.load(Ordering::Relaxed) {
         tick.tick().await;
         let count = published.load(Ordering::Relaxed);
-        let batch: Vec<String> = (count..count + 10).map(id).collect();
+        let batch: Vec<String> = (count..count + size).map(id).collect();
         publisher.send_all("shop", "orders.created", &batch).await;
-        published.store(count + 10, Ordering::Relaxed);
+        published.store(count + size, Ordering::Relaxed);
     }
 }
 
 /// Wants something else, and waits until it is so but for what must go or drain.
-async fn edit(lab: &Lab, spec: &str) {
+pub(crate) async fn edit(lab: &Lab, spec: &str) {
     lab.want(spec).await;
     eventually(CALM, "the edit is applied", async || {
         let round = lab.operator.lock().await.round(0).await.map_err(|error| error.to_string())?;
@@ -167,7 +177,7 @@ async fn edit(lab: &Lab, spec: &str) {
 }
 
 /// How many queues and exchanges there are that the broker did not make itself.
-async fn objects(lab: &Lab) -> (usize, usize) {
+pub(crate) async fn objects(lab: &Lab) -> (usize, usize) {
     let observed = lab.management.snapshot(&lab.vhost).await.expect("a snapshot");
     let own = |name: &&String| !name.is_empty() && !name.starts_with("amq.");
     (observed.queues.len(), observed.exchanges.keys().filter(own).count())
@@ -312,6 +322,6 @@ async fn another_dlq_under_load_gets_each_message_once(
     }
     let graves = ["orders.graves", "orders.tombs", "orders.dlq"];
     let all = load.ended(&lab, &graves).await;
-    drop(repair);
+    lab.rest(repair).await;
     load.audit(&lab, &all, &graves).await;
 }

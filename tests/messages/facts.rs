@@ -91,7 +91,7 @@ async fn of_two_slots_the_first_that_is_bound_decides_also_while_it_flips(
     lab.management.bind(&lab.vhost, &alternate).await.expect("bound");
     let all: Vec<String> = (100..500).map(id).collect();
     let flip = async {
-        for _ in 0..15 {
+        loop {
             lab.management.bind(&lab.vhost, &head).await.expect("bound");
             tokio::time::sleep(Duration::from_millis(60)).await;
             lab.unbind(&head).await;
@@ -104,13 +104,14 @@ async fn of_two_slots_the_first_that_is_bound_decides_also_while_it_flips(
             tokio::time::sleep(Duration::from_millis(40)).await;
         }
     };
-    futures::join!(flip, load);
-    let ended = async || lab.ready("orders.dlq").await + lab.ready("probe").await;
-    crate::lab::eventually(PATIENCE, "all 400 end", async || {
-        let ended = ended().await;
+    let ended = crate::lab::eventually(PATIENCE, "all 400 end", async || {
+        let ended = lab.ready("orders.dlq").await + lab.ready("probe").await;
         if ended == 400 { Ok(()) } else { Err(format!("{ended} did")) }
-    })
-    .await;
+    });
+    tokio::select! {
+        () = flip => {}
+        () = async { load.await; ended.await } => {}
+    }
     let mut audit = Audit::of(&all);
     let probe = lab.drain("probe").await;
     println!("{version}: {} of 400 took the alternate slot at some death", probe.len());

@@ -89,7 +89,7 @@ async fn numbers_in_policies_change_under_load_and_nothing_is_lost_or_doubled(
         tokio::time::sleep(Duration::from_millis(150)).await;
     }
     lab.holds("orders.dlq", 1000, PATIENCE).await;
-    drop(repair);
+    lab.rest(repair).await;
     let walks = consumer.by_id();
     assert_eq!(walks.len(), 1000, "every message was delivered");
     assert!(walks.values().all(|walk| walk.len() == 3));

@@ -13,6 +13,7 @@ mod facts;
 mod jitter;
 mod lab;
 mod limits;
+mod migrations;
 mod native;
 mod poison;
 mod rabbitkit;

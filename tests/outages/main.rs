@@ -10,6 +10,8 @@
 mod api_server;
 mod brokers;
 mod definitions;
+mod events;
+mod leaders;
 mod parts;
 mod quorum;
 mod replays;

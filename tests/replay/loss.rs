@@ -107,8 +107,8 @@ async fn a_consumer_that_times_out_is_opened_anew_and_nothing_counts_twice() {
     on_both("replay-timeout", async |vhost| {
         let sooner = impatient(&vhost).await;
         fill(&vhost, DLQ, 60).await;
-        // At this pace the last ones are held for twelve seconds, unless they are given back.
-        let mut worker = Start::all(100).picking(Pick::Odd).paced(3, 10).go(&vhost);
+        // At this pace the last one would be held for half a minute, ten times what is allowed.
+        let mut worker = Start::all(100).picking(Pick::Odd).paced(1, 1).go(&vhost);
         eventually(60, "the broker takes back what is held", async || consumer_timeouts(&vhost) > 0).await;
         let moved = worker.counts().replayed;
         assert!(moved < 30, "in the midst of it");

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test's failure is a panic")]
 
+mod credit;
 mod looks;
 mod model;
 mod properties;

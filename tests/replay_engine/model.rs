@@ -9,6 +9,9 @@ use redrive::replay::run::Left;
 /// Messages that die after the fence have ids from here on.
 pub(crate) const LATER: u32 = 100_000;
 
+/// As many as every message takes.
+pub(crate) const BYTES: u64 = 1_300;
+
 /// What a message is like, by its id.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kinds {
@@ -330,7 +333,7 @@ impl Broker {
         let tag = Tag { pass, channel, number: *number };
         self.unacked.insert((channel, tag.number), id);
         self.tags.insert(tag, id);
-        Some(Event::Read { tag, verdict: self.kinds.verdict(id) })
+        Some(Event::Read { tag, bytes: BYTES, verdict: self.kinds.verdict(id) })
     }
 
     /// The looks under way find nothing ready: the rest is on its way to the consumer.

@@ -29,6 +29,17 @@ fn everything_is_returned_and_read_again_in_half_the_time() {
 }
 
 #[test]
+fn a_run_ends_where_messages_without_a_queue_take_all_the_time_of_a_pass() {
+    let every_second = Kinds { unselected: 0, discarded: 0, over_limit: 0, unroutable: 2 };
+    let mut run = Run::new(200, every_second, orders(1, 1, 1), unlimited(Some(HOLD)));
+    assert_eq!(run.finish(), Outcome::Unroutable);
+    // Those that find no queue stay in front, until they fill half of the broker's time.
+    let counts = run.engine.counts();
+    assert!(counts.replayed >= 29 && counts.replayed < 100, "{counts:?}");
+    assert_eq!(run.broker.origin().len() as u64, 200 - counts.replayed);
+}
+
+#[test]
 fn the_ramp_does_not_begin_again_with_it() {
     let mut slow = orders(4, 10, 5);
     slow.pace.ramp = Some(Ramp { from: 1, every: Duration::from_secs(10), factor: 2 });

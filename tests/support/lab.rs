@@ -21,7 +21,7 @@ use redrive::topology::validate::{Pipeline, validate};
 use super::world::{World, Write, in_some_order, writes};
 
 /// More rounds than any edit may take.
-pub const MAX_ROUNDS: usize = 6;
+pub const MAX_ROUNDS: usize = 10;
 
 pub fn identity(name: &str) -> Identity {
     Identity { cluster: "c1".into(), namespace: "shop".into(), name: name.into(), uid: format!("uid-{name}") }
@@ -90,6 +90,8 @@ pub struct Lab {
     pub contested: BTreeMap<ObjectKey, String>,
     /// What was carried out last.
     pub applied: Option<Spec>,
+    /// The pending plan that is allowed.
+    pub consent: Option<String>,
     /// Decides the order of steps that may run in any.
     pub seed: u64,
 }
@@ -104,6 +106,7 @@ impl Lab {
             proven_empty: BTreeSet::new(),
             contested: BTreeMap::new(),
             applied: None,
+            consent: None,
             seed: 0,
         }
     }
@@ -139,6 +142,7 @@ impl Lab {
             proven_empty: &self.proven_empty,
             contested: &self.contested,
             edited: self.applied.as_ref() != Some(&pipeline.spec),
+            consent: self.consent.as_deref(),
         })
     }
 

@@ -98,7 +98,7 @@ pub fn spec(fixed: Fixed) -> impl Strategy<Value = Spec> {
     let dead_letter = (
         proptest::sample::select(vec!["{queue}.dlq", "{queue}_error"]),
         proptest::option::of(Just(86_400_000_i64)),
-        any::<bool>(),
+        (any::<bool>(), prop_oneof![4 => Just(None), 1 => Just(Some(3_i64))], 0..6_u8),
         categories(),
     );
     let source = (bindings(), any::<bool>(), proptest::option::of(1..40_i64));
@@ -115,7 +115,11 @@ pub fn spec(fixed: Fixed) -> impl Strategy<Value = Spec> {
             spec.number_from = from;
             (spec.dead_letter.template, spec.dead_letter.retention) =
                 (dead_letter.0.to_owned(), dead_letter.1);
-            (spec.dead_letter.parking_lot, spec.dead_letter.quarantine) = (dead_letter.2, dead_letter.3);
+            let (parking_lot, group_size, kind) = dead_letter.2;
+            (spec.dead_letter.parking_lot, spec.dead_letter.quarantine) = (parking_lot, dead_letter.3);
+            let is_classic = kind == 0;
+            spec.dead_letter.kind = if is_classic { QueueType::Classic } else { QueueType::Quorum };
+            spec.dead_letter.group_size = group_size.filter(|_| !is_classic);
             (spec.source.bindings, spec.source.exclusive_bindings) = (source.0, source.1);
             let has_limit = fixed.kind == QueueType::Quorum && !matches!(mode, Mode::Native { .. });
             spec.source.delivery_limit = source.2.filter(|_| has_limit);

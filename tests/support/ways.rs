@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use redrive::topology::model::{Arg, Args};
+use redrive::topology::names::stood_in_for;
 use redrive::topology::spec::{Category, Mode};
 use redrive::topology::validate::Pipeline;
 
@@ -120,7 +121,9 @@ pub fn assert_right(world: &World, pipeline: &Pipeline, deaths: &[Death]) {
             .iter()
             .map(|fate| match fate {
                 Fate::Queues(queues) if queues.len() == 1 => {
-                    queues.iter().next().cloned().unwrap_or_default()
+                    let queue = queues.iter().next().map(String::as_str).unwrap_or_default();
+                    // What stands in for a queue while that is made anew is as right.
+                    stood_in_for(queue).unwrap_or(queue).to_owned()
                 }
                 other => panic!("{death:?} has {other:?} where {right:?} is right"),
             })

@@ -3,7 +3,10 @@
 mod carried_out;
 #[path = "../support/lab.rs"]
 mod lab;
+mod recreations;
 mod refused;
+#[path = "../support/routing.rs"]
+mod routing;
 #[path = "../support/world.rs"]
 mod world;
 

@@ -66,7 +66,8 @@ pub struct Guard {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub pause_above_target_depth: Option<i64>,
-    /// Move only while the target has a consumer. Default true.
+    /// Move only while the target has a consumer. Default: true, but false for a quarantine and the
+    /// parking lot, where messages wait for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub require_consumers: Option<bool>,
     /// Stop when that many messages found no queue, 1 to 100000. Default 1.

@@ -1,6 +1,7 @@
 //! `RetryPipeline`: the whole retry topology of one work queue.
 
 mod dead_letter;
+mod drift;
 mod replay_policy;
 mod retry;
 mod source;
@@ -8,6 +9,7 @@ mod status;
 mod topology;
 
 pub use dead_letter::*;
+pub use drift::*;
 pub use replay_policy::*;
 pub use retry::*;
 pub use source::*;

@@ -17,12 +17,10 @@ pub struct Retry {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<RetryMode>,
 
-    /// One retry per delay, in this order, at most 32. Default 5s, 30s, 2m, 10m.
+    /// One retry per delay, in this order, at most 32. Default 5s, 30s, 2m, 10m. Empty only in mode
+    /// Application, for a client that never retries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(
-        length(max = 32),
-        extend("x-kubernetes-list-type" = "atomic", "x-kubernetes-validations" = rules::delays())
-    )]
+    #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "atomic"))]
     pub delays: Option<Vec<Duration>>,
 
     /// Growing delays, instead of a list.
@@ -100,7 +98,7 @@ pub struct Jitter {
 #[serde(rename_all = "camelCase")]
 pub struct Naming {
     /// The name of each, with {queue} for the work queue and {attempt} for the retry's number or
-    /// {delay} for its delay. Default "{queue}.retry.{attempt}".
+    /// {delay} for its delay; a single one needs neither. Default "{queue}.retry.{attempt}".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::retry_name_template")]
     pub template: Option<String>,

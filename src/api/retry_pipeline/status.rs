@@ -13,8 +13,8 @@ use serde_json::Value;
 
 use super::super::{Condition, Duration, Time, is_false, schema};
 use super::{
-    AuditLevel, DeletionPolicy, DriftPolicy, NativeRetry, Ownership, QueueType, RetryMode, Settings,
-    TargetKind,
+    AuditLevel, DeletionPolicy, Drift, DriftDetection, DriftPolicy, NativeRetry, Ownership, QueueType,
+    RetryMode, Settings, TargetKind,
 };
 
 /// What the operator reports about a pipeline.
@@ -71,6 +71,10 @@ pub struct RetryPipelineStatus {
     /// What was found to differ, and how often.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drift: Option<Drift>,
+
+    /// How soon a difference is noticed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drift_detection: Option<DriftDetection>,
 
     /// The last 50 replays of this pipeline, the newest last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -276,49 +280,6 @@ pub enum QueueRole {
     Quarantine,
     /// Messages that people set aside.
     ParkingLot,
-}
-
-/// What was found to differ, and how often.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Drift {
-    /// Findings since the pipeline was created.
-    pub count: i64,
-    /// The last finding.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last: Option<DriftFinding>,
-}
-
-/// One difference between the broker and a pipeline.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct DriftFinding {
-    /// When it was found.
-    #[schemars(schema_with = "schema::moment")]
-    pub time: Time,
-    /// The object, such as `queue orders.queue.dlq`.
-    #[schemars(length(max = 1_024))]
-    pub object: String,
-    /// What differed.
-    #[schemars(length(max = 1_024))]
-    pub what: String,
-    /// The broker user who did it, where the broker tells.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 255))]
-    pub by: Option<String>,
-    /// What was done: Repaired, Reported or Blocked.
-    pub action: DriftAction,
-}
-
-/// What was done about a difference.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-pub enum DriftAction {
-    /// It was put right.
-    Repaired,
-    /// It was only reported.
-    Reported,
-    /// It can't be put right without loss.
-    Blocked,
 }
 
 /// A finished replay, as the pipeline remembers it.

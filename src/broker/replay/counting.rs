@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lapin::options::QueueDeclareOptions;
-use lapin::types::FieldTable;
 use lapin::{Channel, Connection, ErrorKind};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep};
@@ -13,6 +11,7 @@ use super::reader::Channels;
 use super::session::{Plan, ask};
 use super::{Site, convert};
 use crate::broker::BrokerError;
+use crate::broker::amqp::{self, Declared};
 use crate::replay::engine::TargetLook;
 
 /// How long the broker may take to put back what a lost connection held.
@@ -93,7 +92,6 @@ impl Counting {
 
     async fn count(&self, queue: &str) -> Result<Option<(u64, u64)>, BrokerError> {
         let Ok(name) = convert::short(queue.to_owned()) else { return Ok(None) };
-        let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
         let mut kept = self.channel.lock().await;
         let verb = format!("count the queue {queue:?}");
         let counted = ask(&self.site, &verb, async {
@@ -101,10 +99,10 @@ impl Counting {
                 Some(channel) => channel,
                 None => self.connection.create_channel().await?,
             };
-            match channel.queue_declare(name, options, FieldTable::default()).await {
-                Ok(queue) => {
+            match amqp::declare_passively(&channel, name).await {
+                Ok(Declared { ready, consumers }) => {
                     *kept = Some(channel);
-                    Ok(Some((queue.message_count().into(), queue.consumer_count().into())))
+                    Ok(Some((ready.into(), consumers.into())))
                 }
                 Err(error) if is_missing(&error) => Ok(None),
                 Err(error) => Err(error),

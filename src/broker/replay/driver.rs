@@ -220,9 +220,9 @@ impl<R: Journal> Driver<R> {
             Said::Cancelled => self.tell([Event::Cancelled]),
             Said::Judged(messages) => {
                 let mut events = Vec::with_capacity(messages.len());
-                for Judged { tag, verdict, content } in messages {
+                for Judged { tag, bytes, verdict, content } in messages {
                     self.contents.extend(content.map(|content| (tag, content)));
-                    events.push(Event::Read { tag, verdict });
+                    events.push(Event::Read { tag, bytes, verdict });
                 }
                 self.tell(events);
             }

@@ -12,6 +12,7 @@ use super::{Judge, convert};
 use crate::replay::engine::{Tag, Verdict};
 use crate::replay::message::Message;
 use crate::replay::run::{Fate, Fence, Left};
+use crate::replay::size;
 
 /// What is kept of a selected message until it is settled.
 #[derive(Debug)]
@@ -29,6 +30,7 @@ pub(super) struct Content {
 #[derive(Debug)]
 pub(super) struct Judged {
     pub(super) tag: Tag,
+    pub(super) bytes: u64,
     pub(super) verdict: Verdict,
     pub(super) content: Option<Content>,
 }
@@ -74,6 +76,8 @@ impl<J: Judge> Judging<J> {
 
     fn one(&mut self, tag: Tag, delivery: Delivery, fence: Fence) -> Judged {
         let message = convert::message(delivery);
+        let size = size::header_frame(&message.properties).saturating_add(message.body.len());
+        let judged = |verdict, content| Judged { tag, bytes: size as u64, verdict, content };
         let name = message.properties.message_id.clone();
         let original = self.keeps_records.then(|| Arc::new(without_body(&message)));
         match self.judge.judge(message, fence) {
@@ -82,20 +86,20 @@ impl<J: Judge> Judging<J> {
                 let fits = self.largest.takes(message.body.len());
                 let Some(parcel) = fits.then(|| Parcel::pack(*message).ok()).flatten() else {
                     let verdict = Verdict::Leave { why: Left::Unmovable, name };
-                    return Judged { tag, verdict, content: None };
+                    return judged(verdict, None);
                 };
                 let replay_id = Some(parcel.id.clone());
                 let parcel = Some(Arc::new(parcel));
                 let content = Some(Content { parcel, original, went, replay_id });
-                Judged { tag, verdict: Verdict::Publish { over_limit }, content }
+                judged(Verdict::Publish { over_limit }, content)
             }
             Fate::Discard => {
                 let content = Some(Content { parcel: None, original, went: None, replay_id: None });
-                Judged { tag, verdict: Verdict::Discard, content }
+                judged(Verdict::Discard, content)
             }
             Fate::Leave(why) => {
                 let name = if why == Left::Unmovable { name } else { None };
-                Judged { tag, verdict: Verdict::Leave { why, name }, content: None }
+                judged(Verdict::Leave { why, name }, None)
             }
         }
     }

@@ -7,7 +7,7 @@ use reqwest::Url;
 
 use super::compare::Ground;
 use crate::broker::connection::Parts;
-use crate::broker::{AddressGuard, BrokerError, Endpoint, EndpointError, Management};
+use crate::broker::{AddressGuard, BrokerError, Endpoint, EndpointError, Management, Overview};
 use crate::cli::manifest::Manifest;
 use crate::topology::observed::Observed;
 
@@ -72,6 +72,15 @@ pub(super) fn look(endpoint: &Endpoint, pipelines: &[Manifest]) -> Result<Ground
         .map_err(|error| format!("no runtime can be started: {error}"))?;
     let vhosts: BTreeSet<&str> = pipelines.iter().map(|manifest| manifest.spec.vhost()).collect();
     runtime.block_on(read(endpoint, &vhosts)).map_err(|error| error.to_string())
+}
+
+/// Reads one vhost.
+pub(in crate::cli) fn look_at(endpoint: &Endpoint, vhost: &str) -> Result<(Overview, Observed), String> {
+    let read = async {
+        let management = Management::new(endpoint, AddressGuard::new(true, []))?;
+        Ok((management.overview().await?, management.snapshot(vhost).await?))
+    };
+    crate::cli::block_on(async { read.await.map_err(|error: BrokerError| error.to_string()) })
 }
 
 async fn read(endpoint: &Endpoint, vhosts: &BTreeSet<&str>) -> Result<Ground, BrokerError> {

@@ -165,6 +165,7 @@ fn difference(
         contested: &BTreeMap::new(),
         // A file is taken for an edit: no status says that it was carried out before.
         edited: true,
+        consent: manifest.consent.as_deref(),
     })
 }
 

@@ -11,6 +11,8 @@
 //!             steps[]         {stage, text, step} in the order of writes
 //!             blocked[]       {by, object, why}
 //!             draining[]      queues that go when they are empty
+//!             moves[]         {from, to} of messages, so that some of these become empty
+//!             pending?        {hash, why} of what takes a person's consent
 //!             clientContract[] queues that applications may declare, with their arguments
 //!             notes[]         {level: "info" | "warning", topic, text}
 //!             cost            {policyWrites, queues?, policies?, estimatedSeconds?}
@@ -141,7 +143,7 @@ impl<'a> ShownStep<'a> {
 
 impl Serialize for Planned {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut out = serializer.serialize_struct("Planned", 14)?;
+        let mut out = serializer.serialize_struct("Planned", 16)?;
         out.serialize_field("file", &self.file)?;
         out.serialize_field("document", &self.document)?;
         out.serialize_field("namespace", &self.namespace)?;
@@ -153,6 +155,11 @@ impl Serialize for Planned {
         out.serialize_field("steps", &steps)?;
         out.serialize_field("blocked", &self.plan.blocked)?;
         out.serialize_field("draining", &self.plan.draining)?;
+        out.serialize_field("moves", &self.plan.moves)?;
+        match &self.plan.pending {
+            Some(pending) => out.serialize_field("pending", pending)?,
+            None => out.skip_field("pending")?,
+        }
         out.serialize_field("clientContract", &self.client_contract)?;
         out.serialize_field("notes", &self.notes)?;
         out.serialize_field("cost", &self.cost)?;

@@ -36,6 +36,7 @@ use super::api_server::{WriteError, written};
 use super::retry_pipeline::DereferenceError;
 use crate::api::DlqReplay;
 use crate::broker::AddressGuard;
+use crate::ops::metrics::Ended;
 use crate::runner::{in_process, job};
 
 pub use settings::{AuditStream, ReplaySettings, RunnerKind};
@@ -68,7 +69,7 @@ enum Runner {
 
 impl Replays {
     /// All replays that are known, as they were seen last.
-    fn others(&self) -> Vec<Arc<Guarded>> {
+    pub(crate) fn all(&self) -> Vec<Arc<Guarded>> {
         self.store.state()
     }
 
@@ -128,7 +129,7 @@ pub(crate) async fn reconcile(object: Arc<Guarded>, context: Arc<Context>) -> Re
             return Ok(Action::await_change());
         }
     };
-    match pass(object, &context).await {
+    match context.reconciles.count(wiring::KIND, pass(object, &context), ended).await {
         Ok(action) => {
             context.backoff.reset(&uid(object));
             Ok(action)
@@ -140,6 +141,16 @@ pub(crate) async fn reconcile(object: Arc<Guarded>, context: Arc<Context>) -> Re
             tracing::warn!(namespace, name, %trouble, "trying again later");
             Ok(Action::requeue(context.backoff.next(&uid(object))))
         }
+    }
+}
+
+/// How metrics call what a pass came to.
+fn ended(passed: &Result<Action, Trouble>) -> Ended {
+    match passed {
+        Ok(action) if *action == Action::await_change() => Ended::Success,
+        Ok(_) | Err(Trouble::Write(WriteError::Conflict)) => Ended::RequeueAfter,
+        Err(Trouble::Write(WriteError::Gone)) => Ended::Success,
+        Err(_) => Ended::Error,
     }
 }
 

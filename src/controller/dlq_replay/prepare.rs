@@ -82,12 +82,7 @@ async fn try_step(object: &DlqReplay, context: &Context) -> Way<Action> {
         Some(_) if object.spec.approval.is_some() => return end(OUTDATED),
         _ => return planned(object, pipeline, context).await,
     };
-    if let Some(danger) = refusal::dangers(&plan) {
-        return end(danger);
-    }
-    if object.spec.dry_run {
-        return end((ReplayReason::Completed, "this is what it would do; nothing has moved"));
-    }
+    conclude_early(object, &plan)?;
     let not_yet = wait_until(object);
     if plan.matching == 0 && not_yet.is_none() {
         return end((ReplayReason::Completed, "no message is selected, so nothing had to move"));
@@ -108,6 +103,17 @@ async fn try_step(object: &DlqReplay, context: &Context) -> Way<Action> {
     admit(object, &plan, context).await
 }
 
+/// Ends what its plan alone decides, whatever the pipeline says by now.
+fn conclude_early(object: &DlqReplay, plan: &ReplayPlan) -> Way<()> {
+    if let Some(danger) = refusal::dangers(plan) {
+        return end(danger);
+    }
+    if object.spec.dry_run {
+        return end((ReplayReason::Completed, "this is what it would do; nothing has moved"));
+    }
+    Ok(())
+}
+
 /// Whether the plan was made with the pace and guard as they are now: consent is asked, and
 /// given, to nothing else. Once it is given the API server lets them only be tightened.
 fn is_current(plan: &ReplayPlan, object: &DlqReplay, pipeline: &RetryPipeline) -> bool {
@@ -120,6 +126,15 @@ fn is_current(plan: &ReplayPlan, object: &DlqReplay, pipeline: &RetryPipeline) -
 async fn checked(object: &DlqReplay, context: &Context) -> Way<RetryPipeline> {
     let pipeline = consent::pipeline(object, context).await?;
     if let Some((reason, text)) = refusal::pipeline(object, pipeline.as_ref()) {
+        let plan = object.status.as_ref().and_then(|status| status.plan.as_ref());
+        // Once there is a plan, a pipeline that is not Ready for a while is no reason to give up what
+        // people may have consented to.
+        if let (Some(plan), Some(pipeline)) = (plan, &pipeline) {
+            if is_current(plan, object, pipeline) {
+                conclude_early(object, plan)?;
+            }
+            return wait(Verdict::waiting(ReplayReason::Scheduled, text), RECHECK);
+        }
         let age = object.creation_timestamp().map(|time| Timestamp::now().duration_since(time.0));
         let age = age.and_then(|age| Duration::try_from(age).ok()).unwrap_or_default();
         // Both may have been created together.
@@ -189,7 +204,7 @@ fn scheduled(other: &str) -> Verdict {
 }
 
 fn claim(object: &DlqReplay, context: &Context) -> Result<(), String> {
-    let others = context.replays.others();
+    let others = context.replays.all();
     context.replays.active.claim(object, others.iter().filter_map(|other| other.0.as_ref().ok()))
 }
 
@@ -232,7 +247,7 @@ async fn consented(
     pipeline: &RetryPipeline,
     context: &Context,
 ) -> Way<Given> {
-    let others = context.replays.others();
+    let others = context.replays.all();
     let others = others.iter().filter_map(|other| other.0.as_ref().ok());
     let status = pipeline.status.clone().unwrap_or_default();
     let running = active::unapproved(object, others);

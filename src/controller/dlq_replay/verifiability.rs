@@ -23,7 +23,7 @@ use k8s_openapi::jiff::SignedDuration;
 use kube::{Api, Client};
 use serde::Deserialize;
 
-use crate::controller::{API_TIMEOUT, within};
+use crate::controller::api_server::{API_TIMEOUT, within};
 
 /// The manifests that people apply.
 const MANIFESTS: [&str; 4] = [

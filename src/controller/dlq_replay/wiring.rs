@@ -16,11 +16,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Guarded, Replays, Runner, RunnerKind, active, on_error, planning, reconcile};
 use crate::broker::AddressGuard;
-use crate::controller::{Context, Settings};
+use crate::controller::{Context, Settings, watching};
 use crate::runner::{in_process, job};
 
 /// How many replays may be under way at the same time.
 const CONCURRENCY: u16 = 64;
+
+/// What metrics call this controller.
+pub(super) const KIND: &str = "dlqreplay";
 
 /// What the watch of replays needs.
 pub(crate) struct Parts {
@@ -63,12 +66,9 @@ pub(crate) fn parts(client: &Client, settings: &Settings, guard: AddressGuard) -
 /// Reconciles replays until the shutdown.
 pub(crate) async fn work(parts: Parts, shutdown: &CancellationToken, context: Arc<Context>) {
     let Parts { writer, due } = parts;
-    let api: Api<Guarded> = match &context.settings.namespace {
-        Some(namespace) => Api::namespaced(context.client.clone(), namespace),
-        None => Api::all(context.client.clone()),
-    };
-    let changes = watcher(api, watcher::Config::default().any_semantic())
-        .default_backoff()
+    context.reconciles.limit(KIND, CONCURRENCY);
+    let apis = watching::apis(&context.client, &context.settings.namespaces);
+    let changes = watching::watch(apis, writer.as_reader())
         .modify(|object| object.meta_mut().managed_fields = None)
         .reflect(writer)
         .applied_objects()

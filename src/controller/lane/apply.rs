@@ -12,6 +12,7 @@ use crate::topology::model::{Binding, Exchange};
 use crate::topology::names::OWNER_EXCHANGE;
 use crate::topology::plan::{Plan, Step};
 
+use super::super::broker_events::Ear;
 use super::job::Cause;
 
 /// Plans under way at the same time: enough that the client, which bounds the calls,
@@ -25,13 +26,15 @@ type Outcome = Result<Declared, Cause>;
 pub(super) struct Writer<'a> {
     management: &'a Management,
     vhost: &'a str,
+    /// So that what we write is no news to ourselves.
+    ear: &'a Ear,
     /// An exchange that several plans declare is declared once.
     exchanges: Mutex<BTreeMap<String, Arc<OnceCell<Outcome>>>>,
 }
 
 impl<'a> Writer<'a> {
-    pub(super) fn new(management: &'a Management, vhost: &'a str) -> Self {
-        Self { management, vhost, exchanges: Mutex::default() }
+    pub(super) fn new(management: &'a Management, vhost: &'a str, ear: &'a Ear) -> Self {
+        Self { management, vhost, ear, exchanges: Mutex::default() }
     }
 
     /// Runs the steps of a plan, stage by stage; after the first that fails, no other
@@ -58,37 +61,50 @@ impl<'a> Writer<'a> {
         let (management, vhost) = (self.management, self.vhost);
         match step {
             Step::CreateQueue { queue, marker } => {
+                self.ear.expect(step);
                 let declared = management.put_queue(vhost, queue).await.map_err(Cause::Broker)?;
                 self.mark_new(declared, marker).await
             }
             Step::CreateExchange { exchange, marker } => {
-                let declared = self.declare_once(exchange).await?;
+                let declared = self.declare_once(exchange, step).await?;
                 match marker {
                     Some(marker) => self.mark_new(declared, marker).await,
                     None => Ok(()),
                 }
             }
             Step::Mark(binding) | Step::Bind(binding) => {
+                self.ear.expect(step);
                 management.bind(vhost, binding).await.map_err(Cause::Broker)
             }
             Step::Unmark(binding) | Step::Unbind(binding) => {
+                self.ear.expect(step);
                 unless_gone(management.unbind(vhost, binding).await.map(|_| ()))
             }
             Step::SetPolicy(policy) => {
+                self.ear.expect(step);
                 management.put_policy(vhost, policy).await.map(|_| ()).map_err(Cause::Broker)
             }
-            Step::ClearPolicy(name) => unless_gone(management.delete_policy(vhost, name).await.map(|_| ())),
-            Step::DeleteQueue(name) => unless_gone(management.delete_queue(vhost, name).await.map(|_| ())),
+            Step::ClearPolicy(name) => {
+                self.ear.expect(step);
+                unless_gone(management.delete_policy(vhost, name).await.map(|_| ()))
+            }
+            Step::DeleteQueue(name) => {
+                self.ear.expect(step);
+                unless_gone(management.delete_queue(vhost, name).await.map(|_| ()))
+            }
             Step::DeleteExchange(name) => {
+                self.ear.expect(step);
                 unless_gone(management.delete_exchange(vhost, name, false).await.map(|_| ()))
             }
         }
     }
 
-    async fn declare_once(&self, exchange: &Exchange) -> Outcome {
+    async fn declare_once(&self, exchange: &Exchange, step: &Step) -> Outcome {
         let cell = super::lock(&self.exchanges).entry(exchange.name.clone()).or_default().clone();
-        let declare =
-            || async { self.management.put_exchange(self.vhost, exchange).await.map_err(Cause::Broker) };
+        let declare = || async {
+            self.ear.expect(step);
+            self.management.put_exchange(self.vhost, exchange).await.map_err(Cause::Broker)
+        };
         cell.get_or_init(declare).await.clone()
     }
 
@@ -99,6 +115,7 @@ impl<'a> Writer<'a> {
         if declared == Declared::Existed {
             return Err(Cause::Raced(marker.destination.to_string()));
         }
+        self.ear.expect(&Step::Mark(marker.clone()));
         self.management.bind(self.vhost, marker).await.map_err(Cause::Broker)
     }
 }

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use tokio::sync::mpsc;
+use tracing::{Instrument as _, Span};
 
 use crate::broker::BrokerError;
 use crate::topology::ownership::Inventory;
@@ -39,8 +40,12 @@ impl Lane {
     /// Works on all jobs and answers each; `jobs` is where more may come from.
     pub(super) async fn batch(&mut self, first: Vec<Job>, jobs: &mut mpsc::Receiver<Job>) {
         let started = Instant::now();
+        let look = tracing::debug_span!("look", vhost = self.key.vhost, pipelines = first.len());
+        link(&look, &first);
         let mut active: Vec<Active> = first.into_iter().filter_map(Active::new).collect();
-        if let Err(error) = self.rounds(&mut active, jobs).await {
+        let worked = self.rounds(&mut active, jobs).instrument(look).await;
+        self.shared.numbers.looked(&self.address(), &self.key.vhost, worked.is_ok());
+        if let Err(error) = worked {
             // Another broker may answer next time.
             self.facts = None;
             for entry in active.iter_mut().filter(|entry| entry.is_open()) {
@@ -80,6 +85,7 @@ impl Lane {
                 let claim = entry.task.claim();
                 let id = broker.id.as_deref().unwrap_or(&self.key.endpoint);
                 self.shared.claims.set(&claim, id, &self.key.vhost, task.pipeline.claimed_queues());
+                self.ear.know(&task.pipeline, &task.inventory);
             }
         }
     }
@@ -174,6 +180,7 @@ impl Lane {
         late: Vec<Job>,
         started: Instant,
     ) -> bool {
+        link(&Span::current(), &late);
         scope.from = active.len();
         active.extend(late.into_iter().filter_map(Active::new));
         self.claim(&mut active[scope.from..], broker);
@@ -192,7 +199,7 @@ impl Lane {
             Some(seen) => seen,
             None => self.whole(active, scope, broker).await?,
         };
-        work.foresee(active, broker, observed, &self.shared.claims, &self.watch.seen());
+        work.foresee(active, broker, observed, &self.shared.claims, &self.watch.seen(), &self.ear);
         if !work.is_empty() {
             self.confirm_broker(active, broker).await?;
         }
@@ -207,7 +214,7 @@ impl Lane {
     /// Records what is about to exist, and then writes the policies: the broker is at
     /// work on those of one pipeline while the API server records another.
     async fn begin(&self, active: &mut [Active], starts: Vec<Start>) {
-        let writer = Writer::new(&self.management, &self.key.vhost);
+        let writer = Writer::new(&self.management, &self.key.vhost, &self.ear);
         let starts = starts.into_iter().filter(|start| active[start.index].is_open());
         let starts: Vec<_> = starts.map(|start| self.start(start, &writer)).collect();
         let mut begun = futures::stream::iter(starts).buffer_unordered(PLANS);
@@ -235,7 +242,7 @@ impl Lane {
     /// Writes the rest, and answers whoever needs no other look. Returns those that
     /// have policies left to remove.
     async fn finish(&self, active: &mut [Active], rests: Vec<Rest>) -> Vec<Rest> {
-        let writer = Writer::new(&self.management, &self.key.vhost);
+        let writer = Writer::new(&self.management, &self.key.vhost, &self.ear);
         let rests: Vec<_> = rests.into_iter().map(|rest| write_all_but_policies(rest, &writer)).collect();
         let mut written = futures::stream::iter(rests).buffer_unordered(PLANS);
         let mut policies = Vec::new();
@@ -250,12 +257,19 @@ impl Lane {
     }
 
     async fn clear_policies(&self, active: &mut [Active], policies: Vec<Rest>) {
-        let writer = Writer::new(&self.management, &self.key.vhost);
+        let writer = Writer::new(&self.management, &self.key.vhost, &self.ear);
         let policies: Vec<_> = policies.into_iter().map(|rest| write_rest(rest, &writer)).collect();
         let mut written = futures::stream::iter(policies).buffer_unordered(PLANS);
         while let Some((rest, result)) = written.next().await {
             settle(active, rest, result);
         }
+    }
+}
+
+/// Has the span of a look lead to what has asked for it.
+fn link(look: &Span, jobs: &[Job]) {
+    for job in jobs {
+        look.follows_from(&job.asked);
     }
 }
 

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use kube::ResourceExt;
+
 use crate::api::DriftPolicy;
+use crate::api::annotations::ALLOW_RECREATE;
 use crate::topology::desired::{Desired, QueueRole};
 use crate::topology::diff::{self, Context, Diff, diff};
 use crate::topology::drift;
@@ -13,6 +16,7 @@ use crate::topology::plan::{Blocked, BlockedBy};
 use crate::topology::validate::{Unsupported, check_broker};
 use crate::topology::watch::{Seen, Trouble, troubles};
 
+use super::super::broker_events::Ear;
 use super::super::claims::Claims;
 use super::findings::{blocked_findings, findings};
 use super::identity::KnownBroker;
@@ -27,6 +31,8 @@ pub(super) struct View<'a> {
     pub(super) claims: &'a Claims,
     /// What its queues do.
     pub(super) seen: &'a Seen,
+    /// What was heard of who did what.
+    pub(super) ear: &'a Ear,
 }
 
 /// What a comparison comes to.
@@ -65,6 +71,7 @@ pub(super) fn decide(
         proven_empty,
         contested: &contested,
         edited: !task.settled,
+        consent: task.object.annotations().get(ALLOW_RECREATE).map(String::as_str),
     };
     let comparison = diff(&context);
     let found = drift::findings(&context, &comparison);
@@ -74,7 +81,7 @@ pub(super) fn decide(
     let maintained = maintained(task, &comparison, inventory, view, unsupported);
     let act = maintained.unsupported.is_empty() && !report_only && !comparison.plan.steps.is_empty();
     let action = if act { Action::Repaired } else { Action::Reported };
-    Decision { comparison, maintained, act, findings: findings(found, action) }
+    Decision { comparison, maintained, act, findings: findings(found, action, view.ear) }
 }
 
 fn maintained(
@@ -86,20 +93,24 @@ fn maintained(
 ) -> Maintained {
     let settled = comparison.plan.steps.is_empty() && unsupported.is_empty();
     let troubles = troubles(&comparison.desired, &comparison.plan.draining, view.seen);
-    let findings = blocked_findings(comparison, task, &troubles);
+    let findings = blocked_findings(comparison, task, &troubles, view.ear);
     let troubles = troubles.into_iter().map(|Trouble { blocked, .. }| blocked);
     let blocked = comparison.plan.blocked.iter().cloned().chain(unavailable(comparison, view));
     Maintained {
         broker_id: view.broker.id.clone(),
         // With nothing to write, what the comparison says is what there is.
         inventory: if settled { comparison.inventory.clone() } else { inventory.clone() },
-        complete: settled,
+        complete: settled && !comparison.recreates,
         blocked: blocked.chain(troubles).collect(),
         unsupported,
         draining: comparison.plan.draining.clone(),
+        moves: comparison.plan.moves.clone(),
+        recreates: comparison.recreates,
+        pending: comparison.plan.pending.clone(),
         findings,
         depths: depths(&comparison.desired, view.observed),
         contract: diff::client_contract(&task.pipeline, &comparison.desired),
+        detection: None,
         at_most_once: diff::at_most_once_queues(&comparison.desired).into_iter().map(str::to_owned).collect(),
     }
 }

@@ -6,20 +6,24 @@ use std::sync::Arc;
 use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
 use tokio::sync::oneshot;
+use tracing::Span;
 
 use super::super::Guarded;
+use super::super::broker_events::Detection;
 use crate::api::RetryPipeline;
 use crate::broker::BrokerError;
 use crate::topology::desired::QueueRole;
 use crate::topology::model::Queue;
 use crate::topology::ownership::{Claim, Inventory};
-use crate::topology::plan::Blocked;
+use crate::topology::plan::{Blocked, Move, Pending};
 use crate::topology::spec::Identity;
 use crate::topology::validate::{Pipeline, Unsupported};
 
 /// A task and where its result goes.
 pub(crate) struct Job {
     pub(crate) task: Task,
+    /// What has asked for it.
+    pub(crate) asked: Span,
     pub(crate) reply: oneshot::Sender<Outcome>,
 }
 
@@ -42,6 +46,8 @@ pub(crate) struct Maintain {
     pub(crate) settled: bool,
     /// The UID of the RabbitmqCluster, where it was looked up.
     pub(crate) cluster_uid: Option<String>,
+    /// Where that cluster has its exchange of events, if it says so.
+    pub(crate) events_vhost: Option<String>,
 }
 
 /// How far a removal goes this time.
@@ -115,6 +121,12 @@ pub(crate) struct Maintained {
     pub(crate) unsupported: Vec<Unsupported>,
     /// Queues that go when they are empty.
     pub(crate) draining: Vec<String>,
+    /// Messages that are moved, so that some of these become empty.
+    pub(crate) moves: Vec<Move>,
+    /// Whether queues are being made anew.
+    pub(crate) recreates: bool,
+    /// What waits for a person's consent.
+    pub(crate) pending: Option<Pending>,
     /// What differed from an applied specification, what is blocked included.
     pub(crate) findings: Vec<Finding>,
     /// Messages ready, by queue, in the order of the topology.
@@ -123,9 +135,16 @@ pub(crate) struct Maintained {
     pub(crate) contract: Vec<Queue>,
     /// Classic queues, which dead-letter at most once.
     pub(crate) at_most_once: Vec<String>,
+    /// How drift is noticed there, where that is known.
+    pub(crate) detection: Option<Detection>,
 }
 
 impl Maintained {
+    /// Whether something of before is left that goes by itself.
+    pub(crate) fn migrates(&self) -> bool {
+        self.recreates || !self.draining.is_empty()
+    }
+
     /// Whether the broker is as the specification says.
     pub(crate) fn is_applied(&self) -> bool {
         let declared = self.blocked.iter().all(|blocked| blocked.by.concerns_messages_alone());

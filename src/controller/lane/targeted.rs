@@ -45,6 +45,10 @@ impl Lane {
         if self.watch.is_new() || open.len() > FEW || self.shared.count_members(&self.key) < MANY {
             return Ok(None);
         }
+        // What drift is, the whole vhost shows, and its own objects would be asked for in vain.
+        if open.iter().any(|entry| self.drifted.contains(entry.task.uid())) {
+            return Ok(None);
+        }
         let mut names = Names::default();
         for entry in &open {
             match &entry.task {
@@ -72,7 +76,8 @@ impl Lane {
     ) -> Option<Work> {
         let policies = PolicyIndex::new(&observed.policies, observed.operator_policies.as_deref());
         let seen = self.watch.seen();
-        let view = View { broker, observed, policies: &policies, claims: &self.shared.claims, seen: &seen };
+        let claims = &self.shared.claims;
+        let view = View { broker, observed, policies: &policies, claims, seen: &seen, ear: &self.ear };
         let mut decisions = Vec::new();
         for (index, entry) in active.iter().enumerate().skip(scope.from).filter(|(_, entry)| entry.is_open())
         {
@@ -101,7 +106,8 @@ fn add_names(names: &mut Names, task: &Maintain, inventory: &Inventory, broker: 
         }
     }
     // With nothing observed, the newest known generations are wanted.
-    let generations = generations::choose(&task.pipeline, &broker.facts, &Observed::default(), inventory);
+    let generations =
+        generations::choose(&task.pipeline, &broker.facts, &Observed::default(), inventory, false);
     let desired = desired::build(&task.pipeline, &broker.facts, &generations);
     names.queues.extend(desired.queues.into_iter().map(|wanted| wanted.queue.name));
     for wanted in desired.exchanges {

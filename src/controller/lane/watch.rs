@@ -9,7 +9,7 @@ use super::super::Guarded;
 use super::Lane;
 use crate::api::conditions::PipelineCondition;
 use crate::api::{Condition, RetryMode, RetryPipeline};
-use crate::broker::BrokerError;
+use crate::broker::{self, BrokerError};
 use crate::topology::observed::Observed;
 use crate::topology::watch::{Consumers, Seen, Waiting, says_stuck};
 
@@ -19,6 +19,8 @@ pub(super) struct Watch {
     began: Instant,
     waiting: Waiting,
     consumers: Consumers,
+    /// How many consumers each queue has, where the broker tells.
+    counts: Option<BTreeMap<String, u64>>,
     /// Queues of mode Native, whose delayed retries look like dead letters that wait.
     delaying: BTreeSet<String>,
     /// What comparisons are told. It changes with a poll alone, so that a poll and the batch
@@ -34,6 +36,7 @@ impl Default for Watch {
             began: Instant::now(),
             waiting: Waiting::default(),
             consumers: Consumers::default(),
+            counts: None,
             delaying: BTreeSet::new(),
             seen: Arc::default(),
             has_looked: false,
@@ -65,6 +68,16 @@ impl Watch {
         !self.has_looked
     }
 
+    /// Dead letters of a queue that wait for the next one.
+    pub(super) fn dead_lettering(&self, queue: &str) -> i64 {
+        self.waiting.count(queue)
+    }
+
+    /// How many consumers a queue has, where the broker tells.
+    pub(super) fn consumers(&self, queue: &str) -> Option<u64> {
+        self.counts.as_ref().map(|counts| counts.get(queue).copied().unwrap_or_default())
+    }
+
     /// Whether dead letters wait anywhere.
     pub(super) fn is_waiting(&self) -> bool {
         !self.waiting.is_empty()
@@ -91,10 +104,15 @@ impl Lane {
             |object: &RetryPipeline| matches!(object.spec.mode(), RetryMode::Broker | RetryMode::Application);
         let consumers = match objects().any(has_tiers) {
             true => self.management.consumers(&self.key.vhost).await,
-            false => Ok(BTreeMap::new()),
+            false => Ok(broker::Consumers::default()),
         };
         let consumers = match consumers {
-            Ok(found) => self.watch.consumers.look(found),
+            Ok(broker::Consumers { mut users, counts }) => {
+                self.watch.counts = counts;
+                // Whoever moves messages consumes them.
+                users.retain(|queue, _| !self.moves.concern(queue));
+                self.watch.consumers.look(users)
+            }
             Err(error) => {
                 unread(&error);
                 self.watch.seen.consumers.clone()

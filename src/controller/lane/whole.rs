@@ -33,12 +33,19 @@ impl Lane {
             self.look_at_queues(&observed).await;
         }
         let policies = PolicyIndex::new(&observed.policies, observed.operator_policies.as_deref());
-        let (shared, seen) = (self.shared.clone(), self.watch.seen());
-        let view =
-            View { broker, observed: &observed, policies: &policies, claims: &shared.claims, seen: &seen };
+        let (shared, seen, ear) = (self.shared.clone(), self.watch.seen(), self.ear.clone());
+        let view = View {
+            broker,
+            observed: &observed,
+            policies: &policies,
+            claims: &shared.claims,
+            seen: &seen,
+            ear: &ear,
+        };
         let mut work = Work::default();
         let mut waiting = Vec::new();
         let mut unproven = BTreeSet::new();
+        let mut moves = BTreeSet::new();
         let open = active.iter_mut().enumerate().skip(scope.from).filter(|(_, entry)| entry.is_open());
         for (index, entry) in open {
             match &entry.task {
@@ -49,6 +56,7 @@ impl Lane {
                         work.take(index, entry, decision, scope.turns);
                     } else {
                         unproven.extend(decision.unproven().iter().cloned());
+                        moves.extend(decision.comparison.plan.moves);
                         waiting.push(index);
                     }
                 }
@@ -68,6 +76,7 @@ impl Lane {
                 }
             }
         }
+        self.moves.begin(moves, &self.endpoint, &shared.guard, &self.key.vhost);
         self.prove(active, (&waiting, &unproven), view, scope, &mut work).await;
         Ok((work, observed))
     }
@@ -90,7 +99,9 @@ impl Lane {
             let entry = &mut active[*index];
             match &entry.task {
                 Task::Maintain(task) => {
-                    let decision = decide(task, &entry.inventory, &verdict.empty, view);
+                    let mut decision = decide(task, &entry.inventory, &verdict.empty, view);
+                    let obstacles = self.moves.obstacles(&decision.comparison.plan.moves);
+                    decision.maintained.blocked.extend(obstacles);
                     work.take(*index, entry, decision, scope.turns);
                 }
                 Task::Remove(task) => {

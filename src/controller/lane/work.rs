@@ -10,6 +10,7 @@ use crate::topology::ownership::Inventory;
 use crate::topology::plan::{Plan, Stage, Step};
 use crate::topology::watch::Seen;
 
+use super::super::broker_events::Ear;
 use super::super::claims::Claims;
 use super::active::Active;
 use super::compare::{Decision, View, decide};
@@ -105,17 +106,20 @@ impl Work {
         mut observed: Observed,
         claims: &Claims,
         seen: &Seen,
+        ear: &Ear,
     ) {
         if self.rests.iter().all(|rest| rest.then.inventory.is_none()) {
             return;
         }
         observed.advance(self.steps());
         let policies = PolicyIndex::new(&observed.policies, observed.operator_policies.as_deref());
-        let view = View { broker, observed: &observed, policies: &policies, claims, seen };
+        let view = View { broker, observed: &observed, policies: &policies, claims, seen, ear };
         for Rest { index, then, .. } in &mut self.rests {
             let (Task::Maintain(task), Some(inventory)) = (&active[*index].task, &then.inventory) else {
                 continue;
             };
+            // Whatever happens to it from its declaration on concerns the lane.
+            ear.know(&task.pipeline, inventory);
             let decision = decide(task, inventory, &BTreeSet::new(), view);
             let is_last = !decision.act && decision.unproven().is_empty();
             then.foreseen = is_last.then_some(decision.maintained);

@@ -50,6 +50,8 @@ pub(crate) struct Facts {
     pub(crate) tls: Option<Tls>,
     /// What precedes `/api`, as it is configured; empty where nothing does.
     pub(crate) path_prefix: String,
+    /// The vhost with the exchange of events, where one is configured.
+    pub(crate) events_vhost: Option<String>,
     /// The management API's address, where its owner says so.
     pub(crate) uri: Option<String>,
     /// The AMQP address, where its owner says so.
@@ -87,6 +89,7 @@ impl Facts {
         let annotation = |key: &str| object.annotations().get(key).cloned().unwrap_or_default();
         let given = |key: &str| Some(annotation(key).trim().to_owned()).filter(|value| !value.is_empty());
         let default_user = status.default_user.unwrap_or_default();
+        let config = spec.rabbitmq.unwrap_or_default().additional_config;
         let vault = spec.secret_backend.and_then(|backend| backend.vault);
         Ok(Self {
             key: key_of(&object.metadata),
@@ -97,7 +100,8 @@ impl Facts {
             has_vault_user: vault.is_some_and(|vault| !vault.default_user_path.is_empty()),
             service: default_user.service_reference.and_then(Named::reference),
             tls: spec.tls.and_then(TlsSpec::read),
-            path_prefix: path_prefix(&spec.rabbitmq.unwrap_or_default().additional_config),
+            path_prefix: configured(&config, "management.path_prefix").unwrap_or_default(),
+            events_vhost: configured(&config, "event_exchange.vhost"),
             uri: given(OPERATOR_CONNECTION_URI),
             amqp_uri: given(AMQP_URI),
             allowed_namespaces: annotation(TOPOLOGY_ALLOWED_NAMESPACES),
@@ -192,18 +196,19 @@ impl Named {
     }
 }
 
-/// `management.path_prefix` of a `rabbitmq.conf`: one key a line, the last one counts, `#` begins
-/// a comment, and a value may stand in single quotes.
-fn path_prefix(config: &str) -> String {
+/// A value of a `rabbitmq.conf`: one key a line, the last one counts, `#` begins a comment, and a
+/// value may stand in single quotes.
+fn configured(config: &str, wanted: &str) -> Option<String> {
     let mut values = config.lines().rev().filter_map(|line| {
         let (key, value) = line.split_once('=')?;
-        (key.trim() == "management.path_prefix").then_some(value)
+        (key.trim() == wanted).then_some(value)
     });
-    let Some(value) = values.next().map(str::trim) else { return String::new() };
-    match value.strip_prefix('\'').and_then(|rest| rest.split_once('\'')) {
-        Some((quoted, _)) => quoted.trim().to_owned(),
-        None => value.split('#').next().unwrap_or_default().trim().to_owned(),
-    }
+    let value = values.next()?.trim();
+    let value = match value.strip_prefix('\'').and_then(|rest| rest.split_once('\'')) {
+        Some((quoted, _)) => quoted.trim(),
+        None => value.split('#').next().unwrap_or_default().trim(),
+    };
+    Some(value.to_owned()).filter(|value| !value.is_empty())
 }
 
 #[cfg(test)]

@@ -253,7 +253,7 @@ async fn answered<T>(
     call: impl Future<Output = Result<T, kube::Error>>,
 ) -> Result<Option<T>, Error> {
     let key = || key.clone();
-    let answer = tokio::time::timeout(super::API_TIMEOUT, call).await;
+    let answer = tokio::time::timeout(super::api_server::API_TIMEOUT, call).await;
     match answer.map_err(|_| Error::Timeout { key: key(), what })? {
         Ok(found) => Ok(Some(found)),
         Err(kube::Error::Api(status)) if status.code == 404 => match is_unknown_kind(&status) {

@@ -10,6 +10,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::join_all;
 use futures::{Stream, StreamExt};
 use kube::api::ListParams;
 use kube::core::DynamicObject;
@@ -23,8 +24,9 @@ use tokio_util::sync::CancellationToken;
 use super::facts::{self, Facts, Key};
 use super::{Clusters, resource_of};
 use crate::api::RetryPipeline;
+use crate::controller::api_server::{API_TIMEOUT, within};
 use crate::controller::backoff::jittered;
-use crate::controller::{API_TIMEOUT, Guarded, reference, within};
+use crate::controller::{Guarded, reference};
 
 /// Who is woken, and how.
 pub(crate) struct Wake {
@@ -37,20 +39,40 @@ pub(crate) struct Wake {
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// Watches all clusters until the shutdown.
-pub(crate) async fn run(client: Client, wake: Wake, shutdown: CancellationToken) {
-    let api: Api<DynamicObject> = Api::all_with(client, &facts::resource());
+/// Watches all clusters until the shutdown, or those of some namespaces where it may see no others.
+pub(crate) async fn run(client: Client, namespaces: &[String], wake: Wake, shutdown: CancellationToken) {
     let watching = async {
-        loop {
-            possible(&api).await;
-            tracing::info!("watching RabbitmqClusters");
-            follow(watcher(api.clone(), watcher::Config::default().any_semantic()).default_backoff(), &wake)
-                .await;
-        }
+        let places = match is_forbidden(&client).await && !namespaces.is_empty() {
+            // One watch of a cluster and no more: of two, one tells what the other has overtaken.
+            true => namespaces.iter().cloned().map(Some).collect(),
+            false => vec![None],
+        };
+        join_all(places.into_iter().map(|namespace| watch(&client, namespace, &wake))).await;
     };
     tokio::select! {
         () = watching => {}
         () = shutdown.cancelled() => {}
+    }
+}
+
+/// Whether the clusters of all namespaces may not be listed.
+async fn is_forbidden(client: &Client) -> bool {
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &facts::resource());
+    let asked = within(API_TIMEOUT, api.list_metadata(&ListParams::default().limit(1))).await;
+    matches!(asked, Ok(Err(kube::Error::Api(status))) if status.code == 403)
+}
+
+/// Watches the clusters of a namespace, or all.
+async fn watch(client: &Client, namespace: Option<String>, wake: &Wake) {
+    let api: Api<DynamicObject> = match &namespace {
+        None => Api::all_with(client.clone(), &facts::resource()),
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &facts::resource()),
+    };
+    loop {
+        possible(&api).await;
+        tracing::info!(namespace, "watching RabbitmqClusters");
+        let events = watcher(api.clone(), watcher::Config::default().any_semantic()).default_backoff();
+        follow(events, namespace.as_deref(), wake).await;
     }
 }
 
@@ -77,13 +99,17 @@ async fn possible(api: &Api<DynamicObject>) {
 }
 
 /// Passes on what is watched, until the kind is gone or may no longer be watched.
-async fn follow(events: impl Stream<Item = Result<Event<DynamicObject>, watcher::Error>>, wake: &Wake) {
+async fn follow(
+    events: impl Stream<Item = Result<Event<DynamicObject>, watcher::Error>>,
+    namespace: Option<&str>,
+    wake: &Wake,
+) {
     let mut events = pin!(events);
     let mut listed = BTreeSet::new();
     while let Some(event) = events.next().await {
         match event {
             Ok(event) => {
-                for key in wake.news(event, &mut listed) {
+                for key in wake.news(event, namespace, &mut listed) {
                     wake.pipelines_of(&key).await;
                 }
             }
@@ -109,7 +135,12 @@ fn is_impossible(error: &watcher::Error) -> bool {
 impl Wake {
     /// The clusters that an event says something new of. `listed` is what a list has shown so
     /// far.
-    fn news(&self, event: Event<DynamicObject>, listed: &mut BTreeSet<Key>) -> Vec<Key> {
+    fn news(
+        &self,
+        event: Event<DynamicObject>,
+        namespace: Option<&str>,
+        listed: &mut BTreeSet<Key>,
+    ) -> Vec<Key> {
         match event {
             Event::Init => {
                 listed.clear();
@@ -125,7 +156,9 @@ impl Wake {
                 self.clusters.note(&key, None).then_some(key).into_iter().collect()
             }
             Event::InitDone => {
-                let gone = self.clusters.asked_for().into_iter().filter(|key| !listed.contains(key));
+                let is_watched = |key: &Key| namespace.is_none_or(|namespace| namespace == key.namespace);
+                let known = self.clusters.asked_for().into_iter().filter(is_watched);
+                let gone = known.filter(|key| !listed.contains(key));
                 gone.filter(|key| self.clusters.note(key, None)).collect()
             }
         }

@@ -277,7 +277,7 @@ impl Removing<'_> {
                 })
             }
             Removed::NotEmpty(queues) => {
-                self.put_back(PipelineReason::QueueNotEmpty, not_empty(&queues)).await
+                self.put_back(PipelineReason::QueueNotEmpty, not_empty(&queues, self.object)).await
             }
             Removed::Unprovable(error) => self.put_back_unproven(&error).await,
             Removed::Deleted { .. } => Ok(Next::Release),
@@ -303,7 +303,7 @@ impl Removing<'_> {
             // At once: what is empty now may hold messages by the next pass.
             Removed::Empty => self.delete().await,
             Removed::NotEmpty(queues) => {
-                self.put_back(PipelineReason::QueueNotEmpty, not_empty(&queues)).await
+                self.put_back(PipelineReason::QueueNotEmpty, not_empty(&queues, self.object)).await
             }
             Removed::Unprovable(error) => self.put_back_unproven(&error).await,
             Removed::Deleted { .. } => Ok(Next::Release),
@@ -384,12 +384,20 @@ fn under_way(stage: CleanupStage) -> &'static str {
     }
 }
 
-fn not_empty(queues: &[(String, Option<i64>)]) -> String {
+fn not_empty(queues: &[(String, Option<i64>)], object: &RetryPipeline) -> String {
     let text = |(name, count): &(String, Option<i64>)| match count {
         Some(count) => format!("{name} holds {count} messages"),
         None => format!("{name} can't be proven empty"),
     };
     let texts: Vec<String> = queues.iter().take(5).map(text).collect();
-    let advice = "replay, move or purge them, or set the annotation redrive.dev/release to \"true\" to leave all in place";
+    let release = match object.annotations().get(RELEASE) {
+        // Whoever wrote it waits for something that does not come.
+        Some(value) => {
+            let value: String = value.chars().take(20).collect();
+            format!("{RELEASE} is {value:?}, which does nothing: write \"true\"")
+        }
+        None => format!("set the annotation {RELEASE} to \"true\""),
+    };
+    let advice = format!("replay, move or purge them, or leave all in place: {release}");
     conditions::shortened(format!("{}: {advice}", texts.join(", ")))
 }

@@ -9,7 +9,7 @@ use super::Obstacle;
 use crate::api::conditions::{PipelineCondition, PipelineReason};
 use crate::api::{Condition, Time};
 use crate::controller::lane::{Cause, Maintained};
-use crate::topology::plan::{Blocked, BlockedBy};
+use crate::topology::plan::{Blocked, BlockedBy, Move};
 use crate::topology::validate::Unsupported;
 
 /// The longest message of a condition that we write, in bytes.
@@ -41,7 +41,7 @@ pub(super) fn of_maintained(maintained: &Maintained) -> Vec<Verdict> {
     use PipelineCondition::{Ready, Reconciling, Stalled, Suspended};
     let (ready, reason, message) = ready(maintained);
     let stalled = !maintained.unsupported.is_empty() || !maintained.blocked.is_empty();
-    let migrating = !maintained.draining.is_empty();
+    let migrating = maintained.migrates();
     vec![
         verdict(Ready, ready, reason, message.clone()),
         at_least_once(maintained),
@@ -78,14 +78,22 @@ fn ready(maintained: &Maintained) -> (&'static str, PipelineReason, String) {
     if !reported.is_empty() {
         return ("False", PipelineReason::DriftFound, listed(reported));
     }
-    if !maintained.draining.is_empty() {
+    if maintained.migrates() {
         return ("True", PipelineReason::Migrating, draining_text(maintained));
     }
     ("True", PipelineReason::Reconciled, "everything on the broker is as wanted".to_owned())
 }
 
 fn draining_text(maintained: &Maintained) -> String {
-    format!("queues of before go when they are empty: {}", listed(maintained.draining.clone()))
+    let line = |queue: &String| match maintained.moves.iter().find(|moved| moved.from == *queue) {
+        Some(Move { to, .. }) => format!("{queue} (its messages are moved to {to})"),
+        None => queue.clone(),
+    };
+    if maintained.draining.is_empty() {
+        return "queues are made anew under their names".to_owned();
+    }
+    let queues = maintained.draining.iter().map(line).collect();
+    format!("queues of before go when they are empty: {}", listed(queues))
 }
 
 fn at_least_once(maintained: &Maintained) -> Verdict {
@@ -114,7 +122,7 @@ fn drifted(maintained: &Maintained) -> Verdict {
     if !texts.is_empty() {
         return verdict(PipelineCondition::Drifted, "True", reason, listed(texts));
     }
-    if maintained.blocked.iter().any(|blocked| blocked.by == BlockedBy::NotSupportedYet) {
+    if maintained.blocked.iter().any(|blocked| blocked.by.refuses_edit()) {
         let text = "while an edit is refused, nothing but what is missing is found";
         return verdict(PipelineCondition::Drifted, "Unknown", PipelineReason::NotSupportedYet, text);
     }
@@ -132,7 +140,7 @@ fn reason_of(by: BlockedBy) -> PipelineReason {
         BlockedBy::ArgumentMismatch => PipelineReason::ArgumentMismatch,
         BlockedBy::PolicyShadowed => PipelineReason::PolicyShadowed,
         BlockedBy::PolicyConflict => PipelineReason::PolicyConflict,
-        BlockedBy::Missing | BlockedBy::Consumer => PipelineReason::Blocked,
+        BlockedBy::Missing | BlockedBy::Consumer | BlockedBy::AwaitsConsent => PipelineReason::Blocked,
         BlockedBy::Stuck => PipelineReason::DeadLettersStuck,
         BlockedBy::NotSupportedYet => PipelineReason::NotSupportedYet,
     }

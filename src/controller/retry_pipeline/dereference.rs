@@ -31,9 +31,9 @@ impl Error {
             Self::Secret(secrets::Error::NotFound(_) | secrets::Error::Invalid { .. }) => {
                 PipelineReason::SecretNotFound
             }
-            Self::Secret(secrets::Error::Unreadable { .. } | secrets::Error::Timeout(_)) => {
-                PipelineReason::Progressing
-            }
+            Self::Secret(
+                secrets::Error::Forbidden(_) | secrets::Error::Unreadable { .. } | secrets::Error::Timeout(_),
+            ) => PipelineReason::Progressing,
         }
     }
 
@@ -108,6 +108,11 @@ impl Found {
     /// The UID of the cluster.
     pub(super) fn cluster_uid(&self) -> Option<String> {
         self.cluster.as_ref().map(|cluster| cluster.uid.clone())
+    }
+
+    /// Where the cluster has its exchange of events, if it says so.
+    pub(super) fn events_vhost(&self) -> Option<String> {
+        self.cluster.as_ref().and_then(|cluster| cluster.events_vhost.clone())
     }
 
     /// Whether the owner lets this pipeline use all that it names.

@@ -23,6 +23,7 @@ use super::lane::{self, Cause, Done, Failure, Maintain, Maintained, Task};
 use super::{Context, Guarded, backoff};
 use crate::api::RetryPipeline;
 use crate::broker::{BrokerError, Endpoint};
+use crate::ops::metrics::Ended;
 use crate::topology::spec::Identity;
 use crate::topology::validate::{Problem, validate};
 
@@ -31,7 +32,7 @@ pub(crate) use dereference::{
     Error as DereferenceError, Source, check_also, find, is_welcome, polled, source,
 };
 pub(crate) use freshness::LastWritten;
-pub(crate) use report::Reported;
+pub(crate) use report::{DriftNumbers, Reported};
 
 /// Brings one pipeline up to date. Every failure ends in a condition and a later
 /// try, so there is no error to return.
@@ -39,11 +40,13 @@ pub(crate) async fn reconcile(object: Arc<Guarded>, context: Arc<Context>) -> Re
     match &object.0 {
         Ok(pipeline) => {
             let _busy = context.lanes.busy(&uid(pipeline));
-            let action = pass(Arc::new(pipeline.clone()), &context).await;
+            let pass = pass(Arc::new(pipeline.clone()), &context);
+            let passed = context.reconciles.count(super::KIND, pass, ended).await;
             if is_gone(pipeline, &context) {
                 // Deleted meanwhile: what this pass has remembered, nobody else would forget.
                 report::forget(pipeline, &context);
             }
+            let (Ok(action) | Err(action)) = passed;
             Ok(action)
         }
         Err(invalid) => {
@@ -68,40 +71,58 @@ pub(crate) fn on_error(_: Arc<Guarded>, error: &Infallible, _: Arc<Context>) -> 
     match *error {}
 }
 
-async fn pass(object: Arc<RetryPipeline>, context: &Context) -> Action {
+/// What a pass comes to: when to look again, as an error where something is in the way.
+type Passed = Result<Action, Action>;
+
+/// How metrics call it.
+fn ended(passed: &Passed) -> Ended {
+    match passed {
+        Err(_) => Ended::Error,
+        Ok(action) if *action == Action::await_change() => Ended::Success,
+        Ok(_) => Ended::RequeueAfter,
+    }
+}
+
+async fn pass(object: Arc<RetryPipeline>, context: &Context) -> Passed {
     if object.metadata.deletion_timestamp.is_some() {
-        return cleanup::run(object, context).await;
+        return Ok(cleanup::run(object, context).await);
     }
     let object = match freshness::current(object.clone(), context).await {
         Ok(object) => object,
-        Err(WriteError::Gone) => return Action::await_change(),
-        Err(error) => return later(&object, context, &error),
+        Err(WriteError::Gone) => return Ok(Action::await_change()),
+        Err(error) => return Err(later(&object, context, &error)),
     };
     // A suspended pipeline as well: its deletion still proceeds.
     let object = match finalizer::ensure(object.clone(), context).await {
         Ok(object) => object,
-        Err(error) => return later(&object, context, &error),
+        Err(error) => return Err(later(&object, context, &error)),
     };
     if object.spec.suspend {
         return match report::suspended(&object, context).await {
-            Ok(()) => Action::await_change(),
-            Err(error) => later(&object, context, &error),
+            Ok(()) => Ok(Action::await_change()),
+            Err(error) => Err(later(&object, context, &error)),
         };
     }
     let object = match recreated::noticed(object.clone(), context).await {
         Ok(object) => object,
-        Err(WriteError::Gone) => return Action::await_change(),
-        Err(error) => return later(&object, context, &error),
+        Err(WriteError::Gone) => return Ok(Action::await_change()),
+        Err(error) => return Err(later(&object, context, &error)),
     };
+    let generation = object.metadata.generation.unwrap_or_default();
+    context.convergence.begin(&uid(&object), generation, update_status::is_settled(&object));
     let (saved, next) = match maintain(&object, context).await {
         Ok((task, maintained)) => {
             context.backoff.reset(&uid(&object));
-            let next = if maintained.draining.is_empty() {
-                Action::await_change()
-            } else {
+            let next = if maintained.migrates() {
                 Action::requeue(lane::APART + Duration::from_secs(1))
+            } else {
+                Action::await_change()
             };
-            (report::maintained(&object, &task, &maintained, context).await, next)
+            let saved = report::maintained(&object, &task, &maintained, context).await;
+            if saved.is_ok() && maintained.is_applied() {
+                context.convergence.end(&uid(&object));
+            }
+            (saved, Ok(next))
         }
         Err(obstacle) => {
             if obstacle.parks() {
@@ -112,12 +133,12 @@ async fn pass(object: Arc<RetryPipeline>, context: &Context) -> Action {
             } else {
                 context.backoff.next(&uid(&object))
             };
-            (report::obstacle(&object, &obstacle, context).await, Action::requeue(wait))
+            (report::obstacle(&object, &obstacle, context).await, Err(Action::requeue(wait)))
         }
     };
     match saved {
         Ok(()) => next,
-        Err(error) => later(&object, context, &error),
+        Err(error) => Err(later(&object, context, &error)),
     }
 }
 
@@ -159,7 +180,8 @@ async fn maintain(
     let found = dereference::find(object, context).await.map_err(Obstacle::Dereference)?;
     let task = prepare(object.clone(), &context.cluster).map_err(Obstacle::Invalid)?;
     found.check_rights(object, &task.pipeline, context).map_err(Obstacle::Dereference)?;
-    let task = Arc::new(Maintain { cluster_uid: found.cluster_uid(), ..task });
+    let task =
+        Arc::new(Maintain { cluster_uid: found.cluster_uid(), events_vhost: found.events_vhost(), ..task });
     let endpoint = found.endpoint;
     let mut result = submit(&endpoint, context, &task).await;
     if let Err(Failure { cause: Cause::Broker(error), .. }) = &result
@@ -181,7 +203,9 @@ async fn submit(
 ) -> Result<Maintained, Failure> {
     let vhost = task.object.spec.vhost();
     match context.lanes.submit(endpoint, vhost, Task::Maintain(task.clone())).await? {
-        Done::Maintained(maintained) => Ok(*maintained),
+        Done::Maintained(maintained) => {
+            Ok(Maintained { detection: context.lanes.detection(&task.object, endpoint), ..*maintained })
+        }
         Done::Removed(_) => Err(Failure::stopped()),
     }
 }
@@ -191,7 +215,7 @@ pub(crate) fn prepare(object: Arc<RetryPipeline>, cluster: &str) -> Result<Maint
     let pipeline = validate(identity(&object, cluster), object.spec.to_topology())?;
     let inventory = inventory::read(&object);
     let settled = update_status::is_settled(&object);
-    Ok(Maintain { object, pipeline, inventory, settled, cluster_uid: None })
+    Ok(Maintain { object, pipeline, inventory, settled, cluster_uid: None, events_vhost: None })
 }
 
 pub(crate) fn identity(object: &RetryPipeline, cluster: &str) -> Identity {

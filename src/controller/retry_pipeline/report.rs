@@ -29,9 +29,30 @@ struct Memory {
     open: Option<BTreeSet<String>>,
     /// News that the API server would not take: once repaired, no look finds it again.
     owed: Vec<Finding>,
+    /// How many were repaired since the start.
+    repaired: i64,
+}
+
+/// Drift of a pipeline, for metrics.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct DriftNumbers {
+    /// What differs at present.
+    pub(crate) open: usize,
+    /// What was repaired since the start.
+    pub(crate) repaired: i64,
 }
 
 impl Reported {
+    /// What is known of a pipeline's drift.
+    pub(crate) fn drift(&self, uid: &str) -> DriftNumbers {
+        let reported = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let numbers = |memory: &Memory| DriftNumbers {
+            open: memory.open.as_ref().map_or(0, BTreeSet::len),
+            repaired: memory.repaired,
+        };
+        reported.get(uid).map(numbers).unwrap_or_default()
+    }
+
     /// The findings that are news, given what status said before.
     fn news(&self, object: &RetryPipeline, findings: &[Finding], verdicts: &[Verdict]) -> Vec<Finding> {
         let mut reported = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -43,6 +64,8 @@ impl Reported {
         let known = memory.open.take().unwrap_or_else(|| open.iter().filter(in_status).cloned().collect());
         memory.open = Some(open);
         let is_new = |finding: &&Finding| !finding.is_open() || !known.contains(&finding.to_string());
+        let repaired = findings.iter().filter(|finding| finding.action == Action::Repaired).count();
+        memory.repaired += i64::try_from(repaired).unwrap_or_default();
         let mut news = std::mem::take(&mut memory.owed);
         news.extend(findings.iter().filter(is_new).cloned());
         news
@@ -107,8 +130,15 @@ async fn publish_finding(object: &RetryPipeline, finding: &Finding, context: &Co
         Action::Reported => ("Report", "left as it is"),
         Action::Blocked => ("Block", "blocked"),
     };
-    let note = format!("{finding}; {done}");
+    let by = author(finding).map(|user| format!("; by the user {user}")).unwrap_or_default();
+    let note = format!("{finding}{by}; {done}");
     context.events.publish(object, Kind::Warning, PipelineReason::DriftFound.as_str(), action, &note).await;
+}
+
+/// Who did it, unless the finding itself says so.
+fn author(finding: &Finding) -> Option<&str> {
+    let user = finding.by.as_deref().filter(|user| user.len() <= update_status::MAX_USER)?;
+    (!finding.what.starts_with("the user ")).then_some(user)
 }
 
 /// Reports what keeps a pipeline from being worked on.
@@ -204,6 +234,7 @@ pub(super) fn forget(object: &RetryPipeline, context: &Context) {
     context.backoff.reset(&super::deletion_pace(object));
     context.reported.forget(&uid(object));
     context.last_written.forget(&uid(object));
+    context.convergence.forget(&uid(object));
 }
 
 /// An event that lists what stays on the broker, if anything does.

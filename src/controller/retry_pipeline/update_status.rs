@@ -9,16 +9,18 @@ use serde_json::json;
 use super::conditions::{self, Verdict};
 use super::inventory;
 use crate::api::{
-    AuditLevel, Broker, ContractQueue, Drift, DriftAction, DriftFinding, Duration, Effective,
-    EffectiveDeadLetter, EffectiveReplayPolicy, PolicySettings, QueueDepth, QueueRole, QueueType, RetryMode,
-    RetryPipeline, RetryPipelineStatus, Settings, TargetKind,
+    AuditLevel, Broker, ContractQueue, DetectionMode, Drift, DriftAction, DriftDetection, DriftFinding,
+    Duration, Effective, EffectiveDeadLetter, EffectiveReplayPolicy, PendingPlan, PolicySettings, QueueDepth,
+    QueueRole, QueueType, RetryMode, RetryPipeline, RetryPipelineStatus, Settings, TargetKind,
 };
 use crate::controller::api_server::WriteError;
+use crate::controller::broker_events::Detection;
 use crate::controller::lane::{Action, Finding, Maintain, Maintained};
 use crate::controller::patch_status::{self, patch_status, set};
 use crate::topology::desired::{DEFAULT_DELIVERY_LIMIT, QueueRole as TopologyRole};
 use crate::topology::model::{Arg, Queue};
 use crate::topology::ownership::Inventory;
+use crate::topology::plan::Pending;
 use crate::topology::spec::Settings as TopologySettings;
 use crate::topology::validate::Pipeline;
 
@@ -29,7 +31,7 @@ const OF_REPLAYS: [&str; 2] = ["replays", "earlierReplays"];
 const WITHOUT_APPROVAL: i64 = 50;
 
 /// The longest name of a broker's user, or list of them, in bytes.
-const MAX_USER: usize = 255;
+pub(super) const MAX_USER: usize = 255;
 
 /// The status after a look at the broker.
 pub(crate) fn maintained(object: &RetryPipeline, task: &Maintain, found: &Maintained) -> RetryPipelineStatus {
@@ -48,8 +50,15 @@ pub(crate) fn maintained(object: &RetryPipeline, task: &Maintain, found: &Mainta
     }
     status.inventory = inventory::write(&found.inventory);
     status.queues = found.depths.iter().filter_map(depth).collect();
+    status.pending_plan = found.pending.as_ref().map(pending_plan);
+    // While it is being found out, what is said stays.
+    status.drift_detection = found.detection.as_ref().map(detection).or(status.drift_detection);
     status.cleanup = None;
     status
+}
+
+fn pending_plan(pending: &Pending) -> PendingPlan {
+    PendingPlan { hash: pending.hash.clone(), why: conditions::shortened(pending.why.clone()) }
 }
 
 /// Sets conditions.
@@ -193,6 +202,15 @@ fn depth((role, name, ready): &(TopologyRole, String, Option<i64>)) -> Option<Qu
     };
     // A count that the broker leaves out is unknown, and not zero.
     ready.map(|ready| QueueDepth { role, name: name.clone(), ready })
+}
+
+fn detection(detection: &Detection) -> DriftDetection {
+    match detection {
+        Detection::Events => DriftDetection { mode: DetectionMode::Events, why: None },
+        Detection::Polling(why) => {
+            DriftDetection { mode: DetectionMode::Polling, why: Some(conditions::shortened(why.clone())) }
+        }
+    }
 }
 
 /// Counts findings that are news.

@@ -66,6 +66,8 @@ pub enum Event {
     Read {
         /// Which.
         tag: Tag,
+        /// How much it takes on the wire, about.
+        bytes: u64,
         /// What is to become of it.
         verdict: Verdict,
     },

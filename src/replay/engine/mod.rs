@@ -196,7 +196,7 @@ impl Engine {
     fn apply(&mut self, event: Event, now: Duration) {
         match event {
             Event::Opened { ready } => self.opened(ready, now),
-            Event::Read { tag, verdict } => self.read(tag, verdict, now),
+            Event::Read { tag, bytes, verdict } => self.read(tag, bytes, verdict, now),
             Event::Cancelled => self.pass.cancelled(),
             Event::Confirmed(tag) => self.confirmed(tag),
             Event::Returned(tag) => self.returned(tag),

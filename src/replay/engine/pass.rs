@@ -11,11 +11,15 @@ use crate::replay::run::{Fence, Left};
 /// How many unmovable messages are named.
 const NAMED: usize = 10;
 
-/// A consumer's credit grows to this part of what is held, so that little is on its way to us
-/// at once, and a million held messages take some 400 channels of the 2,047 that a broker
-/// allows.
-const GROWTH: u64 = 128;
-/// What it grows to at most. Ten million held messages take 1,800 channels then.
+/// What may be on its way to us at once where nearly all is held: a consumer's credit grows to
+/// as many messages, and memory stays the same however many there are.
+const UNDER_WAY: u64 = 4 * 1024 * 1024;
+/// It grows by this part of what is held.
+const GROWTH: u64 = 8;
+/// Large messages would take too many channels of the 2,047 that a broker allows: credit is at
+/// least this part of what is held, so that ten million take 2,000.
+const LEAST: u64 = 256;
+/// What it is at most then.
 const MOST_PREFETCH: u64 = 16_384;
 
 /// Whether messages still come.
@@ -48,6 +52,8 @@ pub(super) struct Pass {
     pub(super) read: u64,
     /// Messages read, all of them.
     pub(super) taken: u64,
+    /// The size of these.
+    bytes: u64,
     /// When the last one was read.
     pub(super) last_read: Duration,
     pub(super) acked: u64,
@@ -123,11 +129,12 @@ impl Engine {
         self.fence.map_or(0, |fence| fence.count.saturating_sub(self.moved()))
     }
 
-    pub(super) fn read(&mut self, tag: Tag, verdict: Verdict, now: Duration) {
+    pub(super) fn read(&mut self, tag: Tag, bytes: u64, verdict: Verdict, now: Duration) {
         if tag.pass != self.pass.number {
             return;
         }
         self.pass.taken += 1;
+        self.pass.bytes = self.pass.bytes.saturating_add(bytes);
         self.pass.last_read = now;
         if self.pass.read >= self.pass.limit || self.phase != Phase::Moving {
             self.pass.held += 1;
@@ -220,12 +227,18 @@ impl Engine {
         }
     }
 
+    /// The credit that so many held messages of this size ask for.
+    fn grown_credit(&self) -> u64 {
+        let held = self.ledger.unacked();
+        let each = (self.pass.bytes / self.pass.taken.max(1)).max(1);
+        (held / GROWTH).min(UNDER_WAY / each).max(held / LEAST).min(MOST_PREFETCH)
+    }
+
     fn consume(&mut self) {
         // Twice the window, so that a window is left where another is held. Each consumer
         // takes a channel, so that where nearly all is held their credit grows.
         let window = u64::from(self.orders.pace.window).saturating_mul(2).max(2);
-        let grown = (self.ledger.unacked() / GROWTH).min(MOST_PREFETCH);
-        self.pass.prefetch = u16::try_from(window.max(grown)).unwrap_or(u16::MAX);
+        self.pass.prefetch = u16::try_from(window.max(self.grown_credit())).unwrap_or(u16::MAX);
         self.out.push(Command::Consume {
             pass: self.pass.number,
             channel: self.pass.channel,

@@ -69,7 +69,20 @@ impl Engine {
             return Some(Next::End(Outcome::DeadlineExceeded));
         }
         self.wake_at(deadline);
-        (self.orders.hold.is_some() || self.must_renew(now)).then_some(Next::Rest)
+        if self.orders.hold.is_some() {
+            return Some(Next::Rest);
+        }
+        self.must_renew(now).then(|| self.renewal())
+    }
+
+    /// What comes after a pass that has lasted too long: another, unless messages that find no
+    /// queue took all of its time, as they would of the next, for ever.
+    fn renewal(&mut self) -> Next {
+        if self.pass.acked == 0 && self.pass.unroutable > 0 {
+            return Next::End(Outcome::Unroutable);
+        }
+        self.renews = true;
+        Next::Rest
     }
 
     /// Whether a pass has lasted so long that all must be returned and read again, before the
@@ -81,7 +94,6 @@ impl Engine {
             self.wake_at(due);
             return false;
         }
-        self.renews = true;
         true
     }
 

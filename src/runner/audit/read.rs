@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures::StreamExt;
-use lapin::options::{BasicAckOptions, BasicConsumeOptions, BasicQosOptions, QueueDeclareOptions};
+use lapin::options::{BasicAckOptions, BasicConsumeOptions, BasicQosOptions};
 use lapin::types::{AMQPValue, FieldTable};
 
 use super::record::Record;
@@ -30,9 +30,7 @@ pub(crate) async fn read(
     let connection = connection.map_err(|error| error.to_string())?;
     let unread = |error: lapin::Error| format!("the stream {STREAM:?} can't be read: {error}");
     let channel = connection.create_channel().await.map_err(unread)?;
-    let passive = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
-    channel
-        .queue_declare(STREAM.into(), passive, FieldTable::default())
+    amqp::declare_passively(&channel, STREAM.into())
         .await
         .map_err(|_| format!("there is no stream {STREAM:?} in the vhost {:?}", stream.vhost))?;
     channel.basic_qos(AHEAD, BasicQosOptions::default()).await.map_err(unread)?;

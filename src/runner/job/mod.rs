@@ -8,7 +8,6 @@ mod manifest;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::batch::v1::Job;
@@ -19,15 +18,12 @@ use kube::{Api, Client, Resource, ResourceExt};
 pub(crate) use self::manifest::{LABEL_NAME, LABEL_NAMESPACE, Shape, name};
 use self::manifest::{key_of, manifest};
 use super::audit::Stream;
-use super::{State, files};
+use super::{API_TIMEOUT, State, files};
 use crate::api::DlqReplay;
 use crate::broker::Endpoint;
 
 /// Which labels every Job of ours has.
 pub(crate) const SELECTOR: &str = "app.kubernetes.io/name=redrive,app.kubernetes.io/component=replay-worker";
-
-/// How long the API server may take.
-const API_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The field manager of the operator.
 const MANAGER: &str = "redrive-operator";

@@ -34,7 +34,7 @@ impl Builder<'_> {
         for category in self.pipeline.spec.dead_letter.quarantine.iter().rev() {
             let exchange = named(names.category(&category.name));
             self.exchange(Stage::Category, exchange.clone(), "headers", Some(&next), generation);
-            let queue = Destination::Queue(names.quarantine(&category.name));
+            let queue = Destination::Queue(self.in_use(&names.quarantine(&category.name)));
             for arguments in category_matches(category) {
                 self.bind(Stage::Category, &exchange, queue.clone(), arguments);
             }

@@ -157,7 +157,8 @@ impl Differ<'_> {
         if self.context.pipeline.spec.source.exclusive_bindings && self.is_usable(&source) {
             let listed = |binding: &&Binding| wanted.contains(binding) || binding.source == OWNER_EXCHANGE;
             let found = observed.bindings_to(&source).filter(|binding| !listed(binding));
-            let found = found.filter(|binding| !self.is_of_the_ladder(binding));
+            let divert = self.context.pipeline.names().divert();
+            let found = found.filter(|binding| !self.is_of_the_ladder(binding) && binding.source != divert);
             extra.extend(found.map(|found| (Stage::Unbind, found.clone())));
         }
         extra
@@ -176,7 +177,10 @@ impl Differ<'_> {
             is_internal && inventory.contains_key(&ObjectKey::Exchange(name.clone()))
         };
         let before = inventory.keys().filter_map(|key| match key {
-            ObjectKey::Exchange(name) if is_routing(name) => Some(Destination::Exchange(name.clone())),
+            // What leads past the source goes as that comes back.
+            ObjectKey::Exchange(name) if is_routing(name) && *name != pipeline.names().divert() => {
+                Some(Destination::Exchange(name.clone()))
+            }
             _ => None,
         });
         let before = before.filter(|object| standing(observed, object, &pipeline.identity).is_ours());

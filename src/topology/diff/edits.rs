@@ -1,40 +1,27 @@
-//! Edits that would need a migration which Redrive does not do yet.
+//! Edits that ask for what can't be changed in place.
 //!
 //! An object with our marker never comes to differ by itself: arguments can't be changed,
 //! and whoever declares it anew takes its marker away. Where one differs from a specification
 //! that was not carried out yet, the edit asks for it. Such an edit is refused whole, field
 //! by field and before anything of it is written, so that messages go their ways as before.
 
-use std::collections::BTreeMap;
-
 use super::super::desired::{Desired, QueueRole, policy_name};
 use super::super::model::{Arg, Destination, ObjectKey};
 use super::super::names;
 use super::super::ownership::standing;
-use super::super::plan::{Blocked, BlockedBy};
 use super::super::spec::{Mode, Ownership, Settings};
 use super::super::validate::{MAX_NUMBER_FROM, MAX_TIERS};
 use super::Differ;
 use super::mismatch::Mismatch;
+use super::refusals::Refusal;
 
-const OWNERSHIP: &str = "source.ownership";
+pub(super) const OWNERSHIP: &str = "source.ownership";
+pub(super) const EXCHANGE_TYPE: &str = "source.exchange.type";
 
 const ANOTHER_PIPELINE: &str = "create another RetryPipeline with another source queue";
 const ANOTHER_DLQ: &str =
     "give deadLetter.name another value in the same edit, so that new queues come beside the old ones";
 const ANOTHER_EXCHANGE: &str = "give source.exchange.name another value in the same edit";
-
-/// A field that asks for what can't be done, and for whose sake it can't.
-#[derive(Debug)]
-pub(super) struct Refusal {
-    from: String,
-    to: String,
-    instead: &'static str,
-    objects: Vec<String>,
-}
-
-/// What is refused, by field.
-pub(super) type Refusals = BTreeMap<&'static str, Refusal>;
 
 /// A field that was edited.
 struct Change {
@@ -54,27 +41,15 @@ impl Change {
     }
 }
 
-/// The sentences for a plan.
-pub(super) fn describe(refusals: Refusals) -> impl Iterator<Item = Blocked> {
-    refusals.into_iter().map(|(field, Refusal { from, to, instead, objects })| {
-        let more = match objects.len() {
-            0 | 1 => String::new(),
-            count => format!(" and {} more", count - 1),
-        };
-        let why = format!(
-            "from {from} to {to} is not supported yet, for {}{more} can't be changed in place: {instead}, or take the edit back; nothing of it is carried out",
-            objects.first().map_or("what exists", String::as_str)
-        );
-        Blocked { by: BlockedBy::NotSupportedYet, object: format!("spec.{field}"), why }
-    })
-}
-
-impl Differ<'_> {
+impl<'a> Differ<'a> {
     fn refuse(&mut self, change: Change, object: &ObjectKey) {
         let Change { field, from, to } = change;
         let instead = self.instead(field);
         let refusal =
             self.refusals.entry(field).or_insert(Refusal { from, to, instead, objects: Vec::new() });
+        if let ObjectKey::Queue(name) = object {
+            self.going.insert(name.clone());
+        }
         let object = object.to_string();
         if !refusal.objects.contains(&object) {
             refusal.objects.push(object);
@@ -83,7 +58,7 @@ impl Differ<'_> {
 
     fn instead(&self, field: &str) -> &'static str {
         match field {
-            "source.exchange.type" => ANOTHER_EXCHANGE,
+            EXCHANGE_TYPE => ANOTHER_EXCHANGE,
             // Without a chain the DLQ's name is an argument of the source.
             "deadLetter.queueType"
             | "deadLetter.groupSize"
@@ -119,7 +94,7 @@ impl Differ<'_> {
         let Some(role) = role else {
             return mismatches
                 .iter()
-                .map(|found| (found.key == "type").then(|| Change::of("source.exchange.type", found)))
+                .map(|found| (found.key == "type").then(|| Change::of(EXCHANGE_TYPE, found)))
                 .collect();
         };
         if let Some(kind) = mismatches.iter().find(|found| found.key == "x-queue-type") {
@@ -203,7 +178,7 @@ impl Differ<'_> {
     }
 
     /// Retry queues of ours, wanted or not, and where they lead to.
-    fn own_queues(&self) -> impl Iterator<Item = (&ObjectKey, Way)> {
+    pub(super) fn own_queues(&self) -> impl Iterator<Item = (&'a ObjectKey, Way)> + use<'a> {
         let context = self.context;
         let names = context.pipeline.names();
         let source = &context.pipeline.spec.source.queue;
@@ -314,7 +289,7 @@ impl Differ<'_> {
 
 /// Where a retry queue of ours leads to.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+pub(super) enum Way {
     /// Through a return exchange: the broker walks the ladder.
     Return,
     /// Straight to the source: a client publishes to it.

@@ -8,7 +8,7 @@ use super::super::observed::{ObservedExchange, ObservedQueue};
 /// A setting that is not as wanted and can't be changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mismatch {
-    pub(super) key: String,
+    pub(in crate::topology) key: String,
     pub(super) wanted: String,
     pub(super) found: String,
 }

@@ -8,7 +8,8 @@ use super::super::model::{Arg, Args, Binding, Destination, ObjectKey, Policy};
 use super::super::names::{OWNER_EXCHANGE, exact_pattern};
 use super::super::observed::Observed;
 use super::super::ownership::{Inventory, Standing, State, marker, markers_of, standing};
-use super::super::plan::{Plan, Stage, Step};
+use super::super::plan::{Move, Plan, Stage, Step};
+use super::super::stand_in;
 use super::references::Going;
 use super::user_binding;
 
@@ -53,7 +54,10 @@ impl Obsolete<'_> {
         for (key, state) in obsolete {
             match self.verdict(key, state, &held) {
                 Verdict::Keep => {}
-                Verdict::Drain(name) => plan.draining.push(name),
+                Verdict::Drain(name) => {
+                    plan.moves.extend(self.destination(&name));
+                    plan.draining.push(name);
+                }
                 Verdict::Mark(marker) => plan.push(Stage::Owner, Step::Mark(marker)),
                 Verdict::Forget => {
                     inventory.remove(key);
@@ -70,6 +74,12 @@ impl Obsolete<'_> {
                 }
             }
         }
+    }
+
+    /// Where the messages of a queue go that drains.
+    fn destination(&self, queue: &str) -> Option<Move> {
+        let Context { pipeline, observed, .. } = self.context;
+        stand_in::destination(pipeline, observed, &self.desired.queues, queue)
     }
 
     /// Queues and policies that go in this plan still count: what they lead to

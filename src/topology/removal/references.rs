@@ -86,8 +86,12 @@ impl<'a> Going<'a> {
             }
             Destination::Exchange(exchange) => self.going(exchange).is_some(),
         };
-        inbound.any(|found| found.source != OWNER_EXCHANGE && self.going(&found.source).is_none())
-            || (public && !self.observed.bindings_from(name).all(goes))
+        let stays = |found: &Binding| {
+            found.source != OWNER_EXCHANGE
+                && self.going(&found.source).is_none()
+                && !self.bindings.contains(found)
+        };
+        inbound.any(stays) || (public && !self.observed.bindings_from(name).all(goes))
     }
 
     fn leads_to(&self, name: &str) -> Vec<&'a str> {

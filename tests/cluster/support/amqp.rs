@@ -8,6 +8,7 @@ use futures::StreamExt;
 use lapin::message::Delivery;
 use lapin::options::{
     BasicConsumeOptions, BasicPublishOptions, BasicQosOptions, BasicRejectOptions, ConfirmSelectOptions,
+    QueueBindOptions,
 };
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Confirmation, Connection};
@@ -77,6 +78,21 @@ impl Wire {
         }
     }
 
+    /// Binds what is bound already so many times more, as applications do when they start.
+    pub(crate) async fn bind_again(&self, exchange: &str, queue: &str, key: &str, times: usize) {
+        for _ in 0..times {
+            let options = QueueBindOptions::default();
+            let bound = self.channel.queue_bind(
+                queue.into(),
+                exchange.into(),
+                key.into(),
+                options,
+                FieldTable::default(),
+            );
+            bound.await.unwrap();
+        }
+    }
+
     /// Messages that are ready at this moment.
     pub(crate) async fn ready(&self, queue: &str) -> usize {
         let count = amqp::ready_count(&self.connection, &self.endpoint, &self.vhost, queue).await;
@@ -101,6 +117,20 @@ impl Wire {
             copies.entry(id(&delivery)).or_default().push(header(&delivery, "x-redrive-replay-id"));
         }
         Copies(copies)
+    }
+
+    /// Consumes over a connection of its own, and handles whatever it gets, until that is closed.
+    pub(crate) async fn succeed(&self, queue: &str) -> Connection {
+        let connection = connect(&self.endpoint, &self.vhost).await;
+        let channel = connection.create_channel().await.unwrap();
+        let options = BasicConsumeOptions { no_ack: true, ..BasicConsumeOptions::default() };
+        let consumer = channel.basic_consume(queue.into(), "".into(), options, FieldTable::default());
+        let mut deliveries = consumer.await.unwrap();
+        tokio::spawn(async move {
+            let _channel = channel;
+            while let Some(Ok(_)) = deliveries.next().await {}
+        });
+        connection
     }
 
     /// Consumes over a connection of its own, and fails.

@@ -41,6 +41,11 @@ impl Broker {
         }
     }
 
+    /// The same broker as somebody else.
+    pub(crate) fn as_user(&self, user: &str, password: &str) -> Self {
+        Self { user: user.to_owned(), password: password.to_owned(), ..self.clone() }
+    }
+
     /// One call; names are encoded, the answer is null where there is none.
     pub(crate) async fn call(&self, method: Method, path: &[&str], body: Value) -> (StatusCode, Value) {
         self.call_with(method, path, "?disable_stats=true", body).await
@@ -184,7 +189,7 @@ impl Broker {
         for number in 0..messages {
             let body = json!({
                 "properties": {"delivery_mode": 2}, "routing_key": queue,
-                "payload": number.to_string(), "payload_encoding": "string",
+                "payload": format!("body-9c2e41-{number}"), "payload_encoding": "string",
             });
             let answer = self.post(&["exchanges", vhost, "amq.default", "publish"], body).await;
             assert_eq!(answer["routed"], true, "{queue}");

@@ -26,7 +26,8 @@ fn resource() -> ApiResource {
 
 /// The cluster operator's own definition.
 pub(crate) fn definition() -> CustomResourceDefinition {
-    serde_yaml::from_str(&std::fs::read_to_string(variable("REDRIVE_CLUSTER_DEFINITION")).unwrap()).unwrap()
+    let path = format!("{}/rabbitmq.com_rabbitmqclusters.yaml", variable("REDRIVE_DEFINITIONS"));
+    serde_yaml::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
 /// Installs it, and waits until the API server works by it.
@@ -171,6 +172,11 @@ impl Owner {
 
     pub(crate) async fn delete(&self, name: &str) {
         self.clusters().delete(name, &DeleteParams::default()).await.unwrap();
+    }
+
+    /// Deletes a cluster that may be gone with its namespace.
+    pub(crate) async fn delete_if_there(&self, name: &str) {
+        let _ = self.clusters().delete(name, &DeleteParams::default()).await;
     }
 
     /// Removes the namespace.

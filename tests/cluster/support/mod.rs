@@ -6,10 +6,20 @@ pub(crate) mod application;
 pub(crate) mod authority;
 pub(crate) mod broker;
 pub(crate) mod clusters;
+#[path = "../../support/command.rs"]
+pub(crate) mod command;
+#[path = "../../support/helm.rs"]
+pub(crate) mod helm;
+#[path = "../../support/kubectl.rs"]
+pub(crate) mod kubectl;
 #[path = "../../support/kubernetes.rs"]
 pub(crate) mod kubernetes;
+pub(crate) mod log;
 pub(crate) mod proxy;
 pub(crate) mod replays;
+#[path = "../../support/rights.rs"]
+pub(crate) mod rights;
+pub(crate) mod scene;
 pub(crate) mod tcp;
 pub(crate) mod tls;
 #[path = "../../support/tls_listener.rs"]
@@ -22,7 +32,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
 /// How long anything may take before a test gives up on it.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(240);
 
 /// How often a condition is looked at.
 const STEP: Duration = Duration::from_millis(100);

@@ -94,6 +94,11 @@ impl Drop for Proxy {
 impl Proxy {
     /// Starts before a broker, `host:port` of its management API.
     pub(crate) async fn start(upstream: &str) -> Self {
+        Self::at(ANYWHERE, upstream).await
+    }
+
+    /// The same, at an address of the caller's choice.
+    pub(crate) async fn at(address: &str, upstream: &str) -> Self {
         let broker = Arc::new(Upstream {
             base: Mutex::new(format!("http://{upstream}")),
             client: Client::builder().no_proxy().pool_max_idle_per_host(0).build().unwrap(),
@@ -106,7 +111,7 @@ impl Proxy {
             holding: Mutex::new(false),
             arrived: Notify::new(),
         });
-        let (address, accepting) = listen(broker.clone(), shared.clone()).await;
+        let (address, accepting) = listen(address, broker.clone(), shared.clone()).await;
         Self { address, broker, shared, accepting: vec![accepting] }
     }
 
@@ -119,7 +124,7 @@ impl Proxy {
             client: Client::builder().no_proxy().tls_backend_preconfigured(tls).build().unwrap(),
             is_kubernetes: true,
         };
-        let (address, accepting) = listen(Arc::new(upstream), self.shared.clone()).await;
+        let (address, accepting) = listen(ANYWHERE, Arc::new(upstream), self.shared.clone()).await;
         self.accepting.push(accepting);
         address
     }
@@ -181,9 +186,11 @@ impl Proxy {
     }
 }
 
-/// Serves on a free port.
-async fn listen(upstream: Arc<Upstream>, shared: Arc<Shared>) -> (String, AbortHandle) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+/// A free port.
+const ANYWHERE: &str = "127.0.0.1:0";
+
+async fn listen(address: &str, upstream: Arc<Upstream>, shared: Arc<Shared>) -> (String, AbortHandle) {
+    let listener = TcpListener::bind(address).await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let accepting = tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {

@@ -148,6 +148,13 @@ impl Lab {
         }))
     }
 
+    /// Ends the operator in the background between two of its looks, so that no call of it is
+    /// still under way.
+    pub(crate) async fn rest(&self, repair: Background) {
+        let _between = self.operator.lock().await;
+        drop(repair);
+    }
+
     /// Waits until the operator in the background has nothing to write and
     /// nothing to drain.
     pub(crate) async fn settled(&self, patience: Duration) {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use redrive::broker::moving::move_all;
 use redrive::broker::{BrokerError, Endpoint, Management, amqp};
 use redrive::topology::diff::{Context, Diff, diff};
 use redrive::topology::effective::PolicyIndex;
@@ -12,8 +13,9 @@ use redrive::topology::model::Destination;
 use redrive::topology::names::OWNER_EXCHANGE;
 use redrive::topology::observed::{BrokerFacts, Observed};
 use redrive::topology::ownership::Inventory;
-use redrive::topology::plan::Step;
+use redrive::topology::plan::{Move, Step};
 use redrive::topology::validate::Pipeline;
+use tokio_util::sync::CancellationToken;
 
 use super::Broker;
 
@@ -46,6 +48,10 @@ pub(crate) struct Operator {
     empty_since: BTreeMap<String, Instant>,
     endpoint: Endpoint,
     asking: Option<lapin::Connection>,
+    /// The pending plan that is allowed.
+    pub(crate) consent: Option<String>,
+    /// What the last look wanted to be empty, although something may lead there.
+    emptied: BTreeSet<String>,
 }
 
 impl Operator {
@@ -65,6 +71,8 @@ impl Operator {
             empty_since: BTreeMap::new(),
             endpoint,
             asking: None,
+            consent: None,
+            emptied: BTreeSet::new(),
         }
     }
 
@@ -87,12 +95,28 @@ impl Operator {
         if round.left.is_empty() {
             self.inventory = found.inventory;
         }
+        for moved in &found.plan.moves {
+            self.move_messages(moved).await;
+        }
         Ok(round)
+    }
+
+    /// Wants something else, and allows what it takes.
+    pub(crate) async fn allow(&mut self, pipeline: Pipeline) -> Result<(), BrokerError> {
+        self.pipeline = pipeline;
+        self.consent = self.look().await?.plan.pending.map(|pending| pending.hash);
+        Ok(())
     }
 
     /// What a look would do; all of it is intended from now on.
     pub(crate) async fn plan(&mut self) -> Result<Vec<Step>, BrokerError> {
         Ok(self.look().await?.plan.steps.into_iter().map(|planned| planned.step).collect())
+    }
+
+    /// What does not move now moves after a later look.
+    async fn move_messages(&self, moved: &Move) {
+        let (guard, stop) = (Broker::guard(), CancellationToken::new());
+        drop(move_all(&self.endpoint, &guard, &self.vhost, moved, &stop).await);
     }
 
     async fn look(&mut self) -> Result<Diff, BrokerError> {
@@ -109,7 +133,13 @@ impl Operator {
             proven_empty: &proven_empty,
             contested: &BTreeMap::new(),
             edited: true,
+            consent: self.consent.as_deref(),
         });
+        let deleted = found.plan.steps.iter().filter_map(|planned| match &planned.step {
+            Step::DeleteQueue(name) => Some(name),
+            _ => None,
+        });
+        self.emptied = found.plan.draining.iter().chain(deleted).cloned().collect();
         self.inventory = found.intended(&self.inventory);
         Ok(found)
     }
@@ -142,7 +172,8 @@ impl Operator {
     async fn proven_empty(&mut self, observed: &Observed) -> Result<BTreeSet<String>, BrokerError> {
         let unreachable = |name: &str| {
             let queue = Destination::Queue(name.to_owned());
-            observed.bindings_to(&queue).all(|binding| binding.source == OWNER_EXCHANGE)
+            self.emptied.contains(name)
+                || observed.bindings_to(&queue).all(|binding| binding.source == OWNER_EXCHANGE)
         };
         let empty = observed.queues.iter().filter(|(_, queue)| queue.totals.proven_empty());
         let empty: BTreeSet<&String> = empty.map(|(name, _)| name).filter(|name| unreachable(name)).collect();

@@ -13,9 +13,9 @@ pub(crate) fn ids(count: usize) -> Vec<String> {
     (0..count).map(id).collect()
 }
 
-/// Each message has a body of its own.
+/// Each message has a body of its own, with a word that no output may hold.
 pub(crate) fn body_of(id: &str) -> Vec<u8> {
-    format!("{{\"order\": \"{id}\", \"note\": \"unveränderlich\"}}").into_bytes()
+    format!("{{\"order\": \"{id}\", \"note\": \"unveränderlich 9c2e41\"}}").into_bytes()
 }
 
 /// Publishes persistent, mandatory messages.

@@ -1,8 +1,8 @@
 //! Pace and guard with their defaults; both may change while a run is under way.
 
-use super::super::{Canary, DlqReplaySpec, Guard, Pace, Ramp};
+use super::super::{Canary, DlqReplaySpec, Guard, Pace, Ramp, ReplayTo};
 use super::add;
-use crate::api::{Duration, ReplayPolicy};
+use crate::api::{Duration, ReplayPolicy, TargetKind};
 use crate::replay::run as replay;
 use crate::topology::validate::Problem;
 
@@ -74,10 +74,19 @@ impl DlqReplaySpec {
             canary: to_canary(canary.unwrap_or_default(), found),
             pause_above_target_depth: pause_above_target_depth
                 .map(|depth| positive(found, "guard.pauseAboveTargetDepth", depth)),
-            require_consumers: require_consumers.unwrap_or(true),
+            require_consumers: require_consumers.unwrap_or(self.is_to_be_worked_off()),
             max_unroutable: within(found, "guard.maxUnroutable", max_unroutable.unwrap_or(1), 1, 100_000),
         };
         if problems.is_empty() { Ok(guard) } else { Err(problems) }
+    }
+
+    /// Whether somebody should consume what this moves: messages set aside wait for people.
+    fn is_to_be_worked_off(&self) -> bool {
+        let target = self.to.as_ref().map_or(TargetKind::WorkQueue, ReplayTo::kind);
+        match target {
+            TargetKind::WorkQueue | TargetKind::Origin | TargetKind::Queue | TargetKind::Exchange => true,
+            TargetKind::Quarantine | TargetKind::ParkingLot | TargetKind::Discard => false,
+        }
     }
 }
 

@@ -239,6 +239,14 @@ fn all_problems_are_told_at_once() {
 }
 
 #[test]
+fn who_sets_messages_aside_needs_no_consumers_there() {
+    let needs = |lines: &str| run(lines, "{parkingLot: true}", "{}").unwrap().guard.require_consumers;
+    assert!(needs("to: {workQueue: {}}"));
+    assert!(!needs("to: {parkingLot: {}}"));
+    assert!(needs("to: {parkingLot: {}}\nguard: {requireConsumers: true}"));
+}
+
+#[test]
 fn a_small_sample_does_not_silence_the_guard() {
     assert_eq!(run("guard: {sample: 5}", "{}", "{}").unwrap().guard.min_returns, 5);
 }

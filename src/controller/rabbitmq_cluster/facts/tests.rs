@@ -173,5 +173,14 @@ fn another_uid_a_deletion_and_each_annotation_are_news_and_a_condition_is_not() 
 #[case("management.path_prefix", "")]
 #[case("", "")]
 fn the_prefix_is_read_as_the_broker_reads_it(#[case] config: &str, #[case] prefix: &str) {
-    assert_eq!(path_prefix(config), prefix);
+    assert_eq!(configured(config, "management.path_prefix").unwrap_or_default(), prefix);
+}
+
+#[test]
+fn the_vhost_of_the_events_is_read_beside_it() {
+    let config = "event_exchange.vhost = events\nmanagement.path_prefix = /mq\n";
+    let patch = json!({"spec": {"rabbitmq": {"additionalConfig": config}}});
+    let facts = facts(patch);
+    assert_eq!(facts.events_vhost.as_deref(), Some("events"));
+    assert_eq!(facts.path_prefix, "/mq");
 }

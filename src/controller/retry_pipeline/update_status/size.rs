@@ -15,6 +15,7 @@ use crate::api::{
     Cleanup, CleanupStage, Condition, Drift, DriftAction, DriftFinding, PendingPlan, ReplayRecord,
     RetryPipeline, RetryPipelineStatus,
 };
+use crate::controller::broker_events::Detection;
 use crate::controller::lane::{Maintain, Maintained};
 use crate::topology::desired::{self, Desired};
 use crate::topology::diff::client_contract;
@@ -129,7 +130,7 @@ fn wanted(task: &Maintain, generation: u32) -> Desired {
     desired::build(
         &task.pipeline,
         &facts,
-        &Generations { tiers, chain: generation, retired: BTreeSet::new() },
+        &Generations { tiers, chain: generation, retired: BTreeSet::new(), ..Generations::default() },
     )
 }
 
@@ -169,10 +170,14 @@ fn status(task: &Maintain) -> RetryPipelineStatus {
         blocked: Vec::new(),
         unsupported: Vec::new(),
         draining: Vec::new(),
+        moves: Vec::new(),
+        recreates: false,
+        pending: None,
         findings: Vec::new(),
         depths: desired.queues.iter().map(|wanted| depth(&wanted.role, &wanted.queue.name)).collect(),
         contract: client_contract(&task.pipeline, &desired),
         at_most_once: Vec::new(),
+        detection: Some(Detection::Polling(long("", MAX_MESSAGE))),
     };
     let mut status = maintained(&task.object, task, &found);
     let message = long("", MAX_MESSAGE);

@@ -6,6 +6,8 @@
 
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
+#[path = "../support/command.rs"]
+mod command;
 mod generated;
 #[path = "../support/rights.rs"]
 mod granted;

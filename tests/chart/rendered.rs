@@ -9,7 +9,8 @@ use std::sync::OnceLock;
 use serde_json::Value;
 
 use crate::check_fresh;
-use crate::helm::{CHART, HELMS, Helm, name_of, objects, text, tool, value_files};
+use crate::command::tool;
+use crate::helm::{CHART, HELMS, Helm, name_of, objects, text, value_files};
 
 /// The oldest Kubernetes that the chart is for, and a recent one.
 const VERSIONS: [&str; 2] = ["1.33", "1.36"];

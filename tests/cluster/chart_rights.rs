@@ -3,6 +3,9 @@
 
 use std::collections::BTreeSet;
 
+use k8s_openapi::api::authorization::v1::SubjectAccessReview;
+use kube::Api;
+use kube::api::PostParams;
 use redrive::controller::RunnerKind;
 use serde_json::{Value, json};
 
@@ -13,8 +16,8 @@ use crate::support::kubectl;
 use crate::support::kubernetes;
 use crate::support::replays::DLQ;
 use crate::support::rights::{Rights, granted};
-use crate::support::variable;
 use crate::support::world::World;
+use crate::support::{eventually, variable};
 
 const WORKER: &str = "redrive-replay-worker";
 
@@ -39,6 +42,30 @@ fn install(world: &World, values: &[String]) -> Vec<Value> {
     rendered.retain(|object| kinds.contains(&object["kind"].as_str().unwrap()));
     kubectl::say_to(&["apply", "--filename=-"], &list(&rendered));
     rendered
+}
+
+/// Waits until the API server works by these rights, which it does a moment later.
+async fn until_granted(world: &World, rendered: &[Value]) {
+    let reviews = Api::<SubjectAccessReview>::all(world.client.clone());
+    for ((account, namespace), rights) in granted(rendered) {
+        let (object, verb) = rights.first().unwrap().rsplit_once(' ').unwrap();
+        let mut parts = object.split('/');
+        let (group, resource) = (parts.next(), parts.next());
+        let review = json!({"spec": {
+            "user": format!("system:serviceaccount:{}:{account}", world.namespace),
+            "resourceAttributes": {
+                "namespace": namespace, "group": group, "resource": resource, "verb": verb,
+                "subresource": parts.clone().nth(1).and_then(|_| parts.next()),
+                "name": parts.next().filter(|name| *name != "*"),
+            },
+        }});
+        let review: SubjectAccessReview = serde_json::from_value(review).unwrap();
+        eventually(&format!("{account} may {verb} {object}"), async || {
+            let answer = reviews.create(&PostParams::default(), &review).await.unwrap().status.unwrap();
+            if answer.allowed { Ok(()) } else { Err(format!("{:?}", answer.reason)) }
+        })
+        .await;
+    }
 }
 
 fn list(objects: &[Value]) -> String {
@@ -140,6 +167,7 @@ async fn use_a_cluster(world: &World, owner: &Owner) {
 async fn work_with(mut world: World, owner: Owner, values: &[String]) -> Vec<String> {
     make_image();
     let rendered = install(&world, values);
+    until_granted(&world, &rendered).await;
     let account = world.namespace.clone();
     let client = kubernetes::client_of_account(&world.client, &world.namespace, &account).await;
     world.operators_client = Some(client);

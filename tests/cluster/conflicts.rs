@@ -120,7 +120,7 @@ async fn a_finalizer_for_an_older_version_is_set_on_the_newer_one() {
     world.patch("orders", json!({"metadata": {"finalizers": ["example.com/theirs"]}})).await;
     world.proxy.release();
     let pipeline = world.ready("orders").await;
-    assert_eq!(conflicts(&world), 1, "{:#?}", world.proxy.writes());
+    assert!(conflicts(&world) >= 1, "{:#?}", world.proxy.writes());
     let finalizers = pipeline.metadata.finalizers.unwrap();
     assert_eq!(finalizers, ["example.com/theirs", "redrive.dev/cleanup"]);
     assert_no_warning(&world).await;
@@ -180,7 +180,7 @@ async fn a_repair_that_could_not_be_reported_at_once_is_reported_later() {
     world.start();
     world.create_ready("orders", json!({})).await;
     world.proxy.forget();
-    refuse_once(&world, |request| request.is_status_write() && request.body.contains("drift"));
+    refuse_once(&world, |request| request.is_status_write() && request.body.contains("\"/status/drift\""));
     world.broker.delete(&["queues", &world.vhost, "orders.queue.dlq"]).await;
     until_conflict(&world).await;
     world.until_event("orders", "queue orders.queue.dlq is missing").await;

@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use redrive::api::RetryPipeline;
 use serde_json::{Value, json};
 
 use crate::support::world::{POLL, World, condition, describe, inventory, is_ready, message, verdict};
@@ -192,10 +191,8 @@ async fn nothing_is_written_where_nothing_differs() {
     world.start();
     world.create_ready("orders", json!({"deadLetter": {"retention": "14d", "parkingLot": true}})).await;
     world.create_ready("plain", json!({"retry": {"mode": "None", "delays": null}})).await;
-    // The counts of a new queue come a moment later.
     for (name, queues) in [("orders", 5), ("plain", 2)] {
-        let knows_all = |pipeline: &RetryPipeline| pipeline.status.as_ref().unwrap().queues.len() == queues;
-        world.until(name, "knows all counts", knows_all).await;
+        world.until_counted(name, queues).await;
     }
     world.looked_at(2).await;
     let before = (world.get("orders").await, world.get("plain").await);

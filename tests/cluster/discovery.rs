@@ -10,16 +10,13 @@ use crate::support::authority::Authority;
 use crate::support::broker::Broker;
 use crate::support::clusters::{CLUSTER, Owner, addresses};
 use crate::support::proxy::Action;
-use crate::support::scene::detection;
+use crate::support::scene::{calm, detection};
 use crate::support::tls::Terminator;
 use crate::support::world::{World, condition, describe, message, verdict};
-use crate::support::{eventually, steadily};
+use crate::support::{at_rest, eventually, steadily};
 
 /// A poll that never comes within a test: what is noticed then, the watch has shown.
 const NEVER: Duration = Duration::from_secs(3_600);
-
-/// A look that is due because of events has come within this time: they are a second apart.
-const LOOKS_APART: Duration = Duration::from_millis(2_500);
 
 /// A running operator and the cluster `rmq` in the same namespace.
 async fn started(purpose: &str) -> (World, Owner) {
@@ -139,13 +136,7 @@ async fn a_cluster_without_nodes_parks_its_pipelines_and_nobody_asks_its_broker(
     assert_eq!(verdict(&pipeline, "Ready"), "False ClusterScaledToZero");
     assert_eq!(verdict(&pipeline, "Stalled"), "False Progressing");
     // A look of before may still be under way.
-    eventually("the lane has ended", async || {
-        let before = world.proxy.seen().len();
-        tokio::time::sleep(Duration::from_secs(2)).await;
-        let more = world.proxy.seen().len() - before;
-        if more == 0 { Ok(()) } else { Err(format!("{more} requests")) }
-    })
-    .await;
+    quiet(&world).await;
     world.proxy.forget();
     world.broker.delete(&["queues", &world.vhost, "orders.queue.retry.0"]).await;
     world.broker.delete(&["queues", &world.vhost, "stock.queue.retry.0"]).await;
@@ -327,13 +318,7 @@ async fn cost(world: &World, owner: &Owner, number: usize) -> (usize, usize) {
 
 /// Waits until nobody asks the broker any more.
 async fn quiet(world: &World) {
-    eventually("all is quiet", async || {
-        let before = world.proxy.seen().len();
-        tokio::time::sleep(LOOKS_APART).await;
-        let now = world.proxy.seen().len();
-        if now == before { Ok(()) } else { Err(format!("{} more", now - before)) }
-    })
-    .await;
+    at_rest("requests to the broker", || world.proxy.seen().len()).await;
 }
 
 /// Waits until a pipeline is told of changes, and everything was looked at because of that.
@@ -345,6 +330,7 @@ async fn hears(world: &World, name: &str) {
 
 #[tokio::test]
 async fn what_does_not_matter_in_a_cluster_wakes_nobody() {
+    let _calm = calm().await;
     let mut world = World::new("cl-quiet").await;
     world.settings.poll_interval = NEVER;
     world.proxy_kubernetes().await;
@@ -376,6 +362,7 @@ async fn what_does_not_matter_in_a_cluster_wakes_nobody() {
 
 #[tokio::test]
 async fn a_change_of_one_cluster_wakes_no_pipeline_of_another() {
+    let _calm = calm().await;
     let mut world = World::new("cl-others").await;
     world.settings.poll_interval = NEVER;
     let owner = world.owner_here().await;

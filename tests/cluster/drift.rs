@@ -212,6 +212,7 @@ async fn report_never_writes_and_tells_each_finding_once() {
     spec["driftPolicy"] = json!("Report");
     world.create_ready("orders", spec).await;
     let (broker, vhost) = (world.broker.clone(), world.vhost.clone());
+    world.until_counted("orders", broker.names("queues", &vhost).await.len()).await;
     world.proxy.forget();
 
     let changes: [(&str, &str); 6] = [
@@ -279,7 +280,7 @@ async fn dangerous_policies_are_refused_before_the_first_write_and_reported_afte
         let policy = json!({"pattern": ".*", "definition": definition, "priority": 99, "apply-to": "queues"});
         broker.put(&["policies", &vhost, "wildcard"], policy).await;
     };
-    wildcard(json!({"expires": 60_000})).await;
+    wildcard(json!({"expires": 3_600_000})).await;
     world.start();
     world.create(world.manifest("orders", SPEC())).await;
     let pipeline = world.until_reason("orders", "PolicyShadowed").await;

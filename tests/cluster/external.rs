@@ -187,7 +187,7 @@ async fn a_policy_that_can_not_be_merged_is_refused_with_the_key_that_must_go() 
     world.create(world.manifest("orders", external(json!({"mergePolicy": true})))).await;
     for (definition, part) in [
         (json!({"delivery-limit": 3}), "sets delivery-limit to 3, and ours must differ"),
-        (json!({"expires": 60_000}), "sets expires: 60000, which deletes the queue with its messages"),
+        (json!({"expires": 3_600_000}), "sets expires: 3600000, which deletes the queue with its messages"),
         (json!({"dead-letter-exchange": "elsewhere"}), "sets dead-letter-exchange"),
         (json!({"overflow": "drop-head"}), "sets overflow"),
     ] {

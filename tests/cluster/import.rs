@@ -7,6 +7,7 @@ use redrive::api::RetryPipeline;
 use serde_json::{Value, json};
 
 use crate::support::clusters::CLUSTER;
+use crate::support::scene::storm;
 use crate::support::world::{World, describe, inventory};
 
 /// The manifests that describe this world's vhost.
@@ -166,6 +167,7 @@ async fn lost_resources_are_described_again_and_nothing_is_written_but_markers()
 /// A vhost with thousands of queues of others is read, described and taken over all the same.
 #[tokio::test]
 async fn three_thousand_queues_of_others_do_not_stand_in_the_way() {
+    let _turn = storm().await;
     let mut world = World::new("many").await;
     declare_rabbitkits(&world, "payments").await;
     let body = json!({"durable": true, "auto_delete": false, "arguments": {"x-queue-type": "classic"}});

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use futures::future::join_all;
 use serde_json::{Value, json};
 
-use crate::support::eventually;
 use crate::support::kubernetes;
 use crate::support::log;
 use crate::support::proxy::Action;
 use crate::support::world::{World, describe, inventory, is_ready};
+use crate::support::{PATIENCE, eventually};
 
 /// So many operators of one series are killed side by side, each in a world of its own: most of
 /// the time goes by in waiting.
@@ -93,7 +93,7 @@ impl Process {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(40), ended).await.expect("the operator ends")
+        tokio::time::timeout(PATIENCE, ended).await.expect("the operator ends")
     }
 
     pub(crate) fn kill(&mut self) {

@@ -43,8 +43,8 @@ async fn a_connection_that_comes_back_at_once_is_no_news() {
     let scene = Scene::settled("43", "ev-cut", json!({})).await;
     let (alice, vhost) = (scene.alice.clone(), scene.world.vhost.clone());
     let version = scene.world.get("orders").await.metadata.resource_version;
-    scene.cut().await;
     let looks = scene.looks();
+    scene.cut().await;
     eventually(
         "a full check",
         async || {

@@ -2,13 +2,12 @@
 //! is gone.
 
 use std::collections::BTreeSet;
-use std::process::Command;
 
 use redrive::ops::metrics::Format;
 use serde_json::json;
 
-use crate::support::command::feed;
 use crate::support::eventually;
+use crate::support::promtool;
 use crate::support::proxy::Action;
 use crate::support::replays::DLQ;
 use crate::support::world::{SECRET, World};
@@ -52,11 +51,6 @@ fn documented() -> BTreeSet<String> {
     names.filter(|name| prefixes.iter().any(|prefix| name.starts_with(prefix))).collect()
 }
 
-fn promtool_takes(text: &str) {
-    let ended = feed(Command::new("promtool").args(["check", "metrics"]), text);
-    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
-}
-
 #[tokio::test]
 async fn each_number_of_the_documentation_is_there_until_its_resource_goes() {
     let mut world = World::for_replays("metrics").await;
@@ -71,7 +65,9 @@ async fn each_number_of_the_documentation_is_there_until_its_resource_goes() {
     });
     world.create_ready("orders", spec).await;
     world.broker.fill(&world.vhost, DLQ, 50).await;
-    world.replay("slow", json!({"pace": {"messagesPerSecond": 1, "batchSize": 1}})).await;
+    world
+        .replay("slow", json!({"pace": {"messagesPerSecond": 1, "batch": 1, "pauseBetweenBatches": "10s"}}))
+        .await;
     world.until_phase("slow", "Running").await;
 
     let here = format!("resource_namespace=\"{}\",pipeline=\"orders\",owner=\"checkout\"", world.namespace);
@@ -90,7 +86,7 @@ async fn each_number_of_the_documentation_is_there_until_its_resource_goes() {
     assert!(text.contains(&format!("redrive_pipeline_condition{{{here},type=\"Ready\",status=\"True\"")));
 
     shows_what_is_documented(&text);
-    promtool_takes(&world.metrics.written(Format::Prometheus).unwrap());
+    promtool::run(&["check", "metrics"], &world.metrics.written(Format::Prometheus).unwrap());
 
     world.edit_replay("slow", json!({"cancel": true})).await;
     world.until_phase("slow", "Cancelled").await;

@@ -7,8 +7,8 @@ use serde_json::json;
 
 use crate::kill::{Process, Stage};
 use crate::support::amqp::{Wire, numbered};
-use crate::support::eventually;
 use crate::support::world::verdict;
+use crate::support::{PATIENCE, eventually};
 
 const MESSAGES: usize = 20_000;
 
@@ -26,7 +26,7 @@ async fn kill_at(stage: &mut Stage, wire: &Wire, queue: &str, messages: usize) -
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    let met = tokio::time::timeout(Duration::from_secs(60), wait).await.is_ok();
+    let met = tokio::time::timeout(PATIENCE, wait).await.is_ok();
     stage.process.kill();
     stage.process = Process::start(&stage.world, &stage.kubeconfig);
     met

@@ -40,7 +40,7 @@ async fn turn() -> MutexGuard<'static, ()> {
 
 /// So slow that something can happen to it on the way.
 fn slowly() -> Value {
-    json!({"pace": {"messagesPerSecond": 10, "batchSize": 5}})
+    json!({"pace": {"messagesPerSecond": 10, "batch": 5}})
 }
 
 /// The name of a running pod of a component.

@@ -48,14 +48,17 @@ fn expected() -> BTreeMap<String, Expected> {
 #[test]
 fn promtool_accepts_all_rules() {
     for file in ["recording.yaml", "alerts.yaml", "broker-alerts.yaml"] {
-        promtool::run(&["check", "rules", path(&format!("charts/redrive/rules/{file}")).to_str().unwrap()]);
+        promtool::run(
+            &["check", "rules", path(&format!("charts/redrive/rules/{file}")).to_str().unwrap()],
+            "",
+        );
     }
 }
 
 #[test]
 fn alerts_fire_when_they_should_and_only_then() {
     for file in FILES {
-        promtool::run(&["test", "rules", path(&format!("tests/rules/{file}")).to_str().unwrap()]);
+        promtool::run(&["test", "rules", path(&format!("tests/rules/{file}")).to_str().unwrap()], "");
     }
 }
 

@@ -60,7 +60,7 @@ fn every_query_returns_data() {
     });
     let written = path(env!("CARGO_TARGET_TMPDIR")).join("dashboards.yaml");
     std::fs::write(&written, file.to_string()).unwrap();
-    promtool::run(&["test", "rules", written.to_str().unwrap()]);
+    promtool::run(&["test", "rules", written.to_str().unwrap()], "");
 }
 
 #[test]

@@ -6,9 +6,12 @@
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
 mod alerts;
+#[path = "../support/command.rs"]
+mod command;
 mod dashboards;
 mod documented;
 mod expression;
+#[path = "../support/promtool.rs"]
 mod promtool;
 mod scaling;
 

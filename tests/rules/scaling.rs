@@ -23,7 +23,7 @@ fn assert_answers(file: &str, answers: &[(String, f64)]) {
     });
     let written = path(env!("CARGO_TARGET_TMPDIR")).join(file);
     std::fs::write(&written, file_of_tests.to_string()).unwrap();
-    promtool::run(&["test", "rules", written.to_str().unwrap()]);
+    promtool::run(&["test", "rules", written.to_str().unwrap()], "");
 }
 
 #[test]

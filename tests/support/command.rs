@@ -1,8 +1,9 @@
-//! Commands that are given a text, and what comes of them.
+//! Commands: of tools and of `redrive`, given a text, and what comes of them.
 
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "for tests only")]
 
 use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 /// How a command ended, and what it printed.
@@ -35,4 +36,12 @@ pub fn feed(command: &mut Command, input: impl AsRef<[u8]>) -> Output {
     let mut child = pipes.spawn().unwrap_or_else(|error| panic!("{pipes:?}: {error}"));
     let _ = child.stdin.take().unwrap().write_all(input.as_ref());
     child.wait_with_output().unwrap()
+}
+
+/// The path of one of `hack/tools`, which is installed if need be.
+pub fn tool(name: &str) -> PathBuf {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("hack/tools");
+    let output = Command::new(script).arg(name).output().unwrap();
+    assert!(output.status.success(), "hack/tools {name}: {}", String::from_utf8_lossy(&output.stderr));
+    PathBuf::from(String::from_utf8(output.stdout).unwrap().trim())
 }

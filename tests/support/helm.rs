@@ -9,6 +9,8 @@ use std::sync::OnceLock;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::command::tool;
+
 /// Where the chart is.
 pub const CHART: &str = "charts/redrive";
 
@@ -51,14 +53,6 @@ impl Helm {
         let arguments = ["template", "redrive", CHART, "--namespace=redrive"];
         self.say(&[&arguments[..], more].concat())
     }
-}
-
-/// The path of one of `hack/tools`.
-pub fn tool(name: &str) -> PathBuf {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("hack/tools");
-    let output = Command::new(script).arg(name).output().unwrap();
-    assert!(output.status.success(), "hack/tools {name}: {}", text(&output.stderr));
-    PathBuf::from(text(&output.stdout).trim())
 }
 
 pub fn text(bytes: &[u8]) -> String {

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "for tests only")]
 
+use std::fmt::Debug;
 use std::process::Command;
 use std::time::Duration;
 
@@ -11,9 +12,12 @@ use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
+use kube::core::Request;
 use kube::runtime::wait::{await_condition, conditions};
-use kube::{Api, Client, Config};
+use kube::{Api, Client, Config, Resource};
 use redrive::api::crds;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tokio::sync::OnceCell;
 
 /// How to reach the cluster. Fails, never skips, where none is named.
@@ -54,6 +58,17 @@ pub async fn client_of(user: &str) -> (Client, Option<String>) {
     (Client::try_from(config).unwrap(), Some(path))
 }
 
+/// Creates an object as it is written; a field that its kind doesn't have is an error.
+pub async fn create<K: Resource + DeserializeOwned + Clone + Debug>(
+    api: &Api<K>,
+    object: &Value,
+) -> kube::Result<K> {
+    let body = serde_json::to_vec(object).unwrap();
+    let mut request = Request::new(api.resource_url()).create(&PostParams::default(), body).unwrap();
+    *request.uri_mut() = format!("{}&fieldValidation=Strict", request.uri()).parse().unwrap();
+    api.clone().into_client().request(request).await
+}
+
 /// A client with a token of this service account, which must exist.
 pub async fn client_of_account(admin: &Client, namespace: &str, name: &str) -> Client {
     let accounts = Api::<ServiceAccount>::namespaced(admin.clone(), namespace);
@@ -79,7 +94,7 @@ async fn apply_definitions(client: &Client) {
         let before = api.get_opt(&name).await.unwrap().and_then(|crd| crd.metadata.generation);
         let applied = api.patch(&name, &params, &Patch::Apply(&crd)).await.unwrap();
         let established = await_condition(api.clone(), &name, conditions::is_crd_established());
-        tokio::time::timeout(Duration::from_secs(30), established).await.unwrap().unwrap();
+        tokio::time::timeout(Duration::from_secs(240), established).await.unwrap().unwrap();
         if before != applied.metadata.generation {
             // Established says nothing about a changed schema, which is served a moment later.
             tokio::time::sleep(Duration::from_secs(2)).await;
@@ -101,7 +116,7 @@ pub async fn copy_definitions(client: &Client, group: &str) {
         let copy: CustomResourceDefinition = serde_json::from_value(copy).unwrap();
         api.create(&PostParams::default(), &copy).await.unwrap();
         let established = await_condition(api.clone(), &name, conditions::is_crd_established());
-        tokio::time::timeout(Duration::from_secs(30), established).await.unwrap().unwrap();
+        tokio::time::timeout(Duration::from_secs(240), established).await.unwrap().unwrap();
     }
 }
 

@@ -1,11 +1,9 @@
 //! RabbitmqClusters as the cluster operator leaves them. That operator does not run here: what it
 //! writes is written by the tests, and the nodes are the development cluster's brokers.
 
-use std::time::Duration;
-
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::runtime::wait::{await_condition, conditions};
 use kube::{Api, Client, ResourceExt};
@@ -13,8 +11,8 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use super::broker::Broker;
-use super::variable;
 use super::world::{World, merge};
+use super::{PATIENCE, eventually, variable};
 
 /// The name of the cluster in most tests.
 pub(crate) const CLUSTER: &str = "rmq";
@@ -38,7 +36,12 @@ pub(crate) async fn install_definition(client: &Client) {
     let params = PatchParams::apply("redrive-tests").force();
     api.patch(&name, &params, &Patch::Apply(&definition)).await.unwrap();
     let established = await_condition(api, &name, conditions::is_crd_established());
-    tokio::time::timeout(Duration::from_secs(30), established).await.unwrap().unwrap();
+    tokio::time::timeout(PATIENCE, established).await.unwrap().unwrap();
+    let clusters = Api::<DynamicObject>::all_with(client.clone(), &resource());
+    eventually("RabbitmqClusters are served", async || {
+        clusters.list(&ListParams::default()).await.map_err(|error| error.to_string())
+    })
+    .await;
 }
 
 /// A namespace with RabbitmqClusters, and whoever owns them.

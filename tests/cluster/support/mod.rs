@@ -15,6 +15,8 @@ pub(crate) mod kubectl;
 #[path = "../../support/kubernetes.rs"]
 pub(crate) mod kubernetes;
 pub(crate) mod log;
+#[path = "../../support/promtool.rs"]
+pub(crate) mod promtool;
 pub(crate) mod proxy;
 pub(crate) mod replays;
 #[path = "../../support/rights.rs"]
@@ -76,6 +78,21 @@ where
         };
         assert!(started.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}; last seen: {reason}");
         tokio::time::sleep(STEP).await;
+    }
+}
+
+/// Waits until a count stays as it is for a while. Looked at in steps, so that a pause of the whole
+/// process is not taken for rest: whatever was due meanwhile comes between two steps.
+pub(crate) async fn at_rest(what: &str, count: impl Fn() -> usize) {
+    const STEPS: usize = 25;
+    let started = Instant::now();
+    let (mut last, mut steps) = (count(), 0);
+    while steps < STEPS {
+        assert!(started.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}; {last} so far");
+        tokio::time::sleep(STEP).await;
+        let now = count();
+        steps = if now == last { steps + 1 } else { 0 };
+        last = now;
     }
 }
 

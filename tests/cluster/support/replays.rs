@@ -1,14 +1,14 @@
 //! Replays in a test's own world.
 
 use kube::Api;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams};
 use redrive::api::DlqReplay;
 use redrive::controller::{ReplaySettings, RunnerKind};
 use serde_json::{Value, json};
 
 use super::broker::Broker;
-use super::eventually;
 use super::world::{World, merge};
+use super::{eventually, kubernetes};
 
 /// The dead-letter queue of the pipeline `orders`.
 pub(crate) const DLQ: &str = "orders.queue.dlq";
@@ -68,13 +68,12 @@ impl World {
             },
         });
         merge(&mut object["spec"], spec);
-        let object: DlqReplay = serde_json::from_value(object).unwrap();
-        self.replays().create(&PostParams::default(), &object).await.unwrap()
+        kubernetes::create(&self.replays(), &object).await.unwrap()
     }
 
     pub(crate) async fn edit_replay(&self, name: &str, spec: Value) -> DlqReplay {
         let patch = Patch::Merge(json!({"spec": spec}));
-        self.replays().patch(name, &PatchParams::default(), &patch).await.unwrap()
+        self.replays().patch(name, &PatchParams::default().validation_strict(), &patch).await.unwrap()
     }
 
     /// Approves the plan that stands in the status.

@@ -5,17 +5,35 @@ use std::time::Duration;
 use redrive::api::{DetectionMode, RetryPipeline};
 use reqwest::Method;
 use serde_json::{Value, json};
+use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::broker::Broker;
 use super::clusters::{CLUSTER, Owner};
-use super::eventually;
 use super::world::{World, is_ready};
+use super::{at_rest, eventually};
 
 /// A poll that never comes within a test: what is found then, the broker has told.
 const NEVER: Duration = Duration::from_secs(3_600);
 
 /// The password of all users here.
 pub(crate) use super::world::PASSWORD;
+
+/// Held for reading by who counts looks or wants to be told who did something, and for writing by who
+/// makes thousands of changes: a broker's events reach all who listen to it, and too many at once are
+/// taken for a gap.
+static STORMS: RwLock<()> = RwLock::const_new(());
+
+/// A broker without storms for as long as this is kept.
+pub(crate) type Calm = RwLockReadGuard<'static, ()>;
+
+pub(crate) async fn calm() -> Calm {
+    STORMS.read().await
+}
+
+/// The turn of a storm.
+pub(crate) async fn storm() -> RwLockWriteGuard<'static, ()> {
+    STORMS.write().await
+}
 
 /// A world whose broker is reached as a RabbitmqCluster, with a user of its own for that, and
 /// somebody who changes things by hand.
@@ -25,15 +43,23 @@ pub(crate) struct Scene {
     /// The cluster's user.
     pub(crate) listener: String,
     pub(crate) alice: Broker,
+    /// None in a test that makes a storm itself.
+    pub(crate) calm: Option<Calm>,
 }
 
 impl Scene {
     pub(crate) async fn new(version: &str, purpose: &str) -> Self {
+        let calm = Some(calm().await);
         let mut world = World::on(version, purpose).await;
         world.settings.poll_interval = NEVER;
         let owner = world.owner_here().await;
-        let scene =
-            Self { listener: format!("{}-mq", world.namespace), alice: world.broker.clone(), world, owner };
+        let scene = Self {
+            listener: format!("{}-mq", world.namespace),
+            alice: world.broker.clone(),
+            calm,
+            world,
+            owner,
+        };
         scene.admit(&scene.listener).await;
         let alice = format!("{}-alice", scene.world.namespace);
         scene.admit(&alice).await;
@@ -86,19 +112,12 @@ impl Scene {
 
     /// Looks at the whole vhost so far.
     pub(crate) fn looks(&self) -> usize {
-        let list = format!("/queues/{}?", self.world.vhost);
-        let is_look = |path: &str| path.contains(&list) && !path.contains("columns=name,consumers");
-        self.world.proxy.seen().iter().filter(|request| is_look(&request.path)).count()
+        self.world.looks()
     }
 
     /// Waits until nobody has looked for a while.
     pub(crate) async fn is_quiet(&self) {
-        eventually("nobody looks any more", async || {
-            let before = self.looks();
-            tokio::time::sleep(Duration::from_millis(2_500)).await;
-            if self.looks() == before { Ok(()) } else { Err(format!("{} looks", self.looks() - before)) }
-        })
-        .await;
+        at_rest("looks at the vhost", || self.looks()).await;
     }
 
     /// Waits for a finding that reads so, told with who did it and put right.
@@ -140,7 +159,7 @@ impl Scene {
     }
 
     pub(crate) async fn leave(self) {
-        let Self { world, listener, alice, .. } = self;
+        let Self { world, listener, alice, calm: _calm, .. } = self;
         let broker = world.broker.clone();
         world.leave().await;
         for user in [&listener, &alice.user] {

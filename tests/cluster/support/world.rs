@@ -175,8 +175,7 @@ impl World {
     }
 
     pub(crate) async fn create(&self, manifest: Value) -> RetryPipeline {
-        let object: RetryPipeline = serde_json::from_value(manifest).unwrap();
-        self.pipelines().create(&PostParams::default(), &object).await.unwrap()
+        kubernetes::create(&self.pipelines(), &manifest).await.unwrap()
     }
 
     /// Creates a pipeline and waits until it is Ready.
@@ -187,7 +186,10 @@ impl World {
 
     /// Changes a pipeline by a merge patch.
     pub(crate) async fn patch(&self, name: &str, patch: Value) -> RetryPipeline {
-        self.pipelines().patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap()
+        self.pipelines()
+            .patch(name, &PatchParams::default().validation_strict(), &Patch::Merge(&patch))
+            .await
+            .unwrap()
     }
 
     /// Changes a pipeline's specification.
@@ -277,13 +279,24 @@ impl World {
         assert!(!events.iter().any(|event| event.contains(text)), "{events:#?}");
     }
 
+    /// Waits until the status counts so many queues, which of a new one it does a moment later.
+    pub(crate) async fn until_counted(&self, name: &str, queues: usize) {
+        let knows_all = |pipeline: &RetryPipeline| pipeline.status.as_ref().unwrap().queues.len() == queues;
+        self.until(name, "knows all counts", knows_all).await;
+    }
+
+    /// Looks at the whole vhost so far; that for consumers is a part of one.
+    pub(crate) fn looks(&self) -> usize {
+        let list = format!("/queues/{}?", self.vhost);
+        let is_look = |path: &str| path.contains(&list) && !path.contains("columns=name,consumers");
+        self.proxy.seen().iter().filter(|request| is_look(&request.path)).count()
+    }
+
     /// Waits until the operator has looked at the whole vhost so many times more.
     pub(crate) async fn looked_at(&self, times: usize) {
-        let list = format!("/queues/{}?", self.vhost);
-        let count = || self.proxy.seen().iter().filter(|request| request.path.contains(&list)).count();
-        let before = count();
+        let before = self.looks();
         eventually(&format!("{times} looks at the vhost"), async || {
-            let looks = count() - before;
+            let looks = self.looks() - before;
             if looks >= times { Ok(()) } else { Err(format!("{looks} looks")) }
         })
         .await;

@@ -80,7 +80,7 @@ async fn a_body_of_a_returned_message_is_in_no_line_that_may_be_seen() {
         );
         assert!(sent.await.unwrap().await.unwrap().is_ack());
         // Else there would be nothing to keep away. Whoever warns is told last.
-        eventually(10, "the client logs the body", async || asked.show_the_body() && warned.show_the_body())
+        eventually("the client logs the body", async || asked.show_the_body() && warned.show_the_body())
             .await;
     })
     .await;

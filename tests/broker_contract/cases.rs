@@ -30,9 +30,9 @@ async fn an_overflow_by_policy_destroys_the_dead_letters_that_wait(#[values(V43,
         for _ in 0..3 {
             v.publish("", "q").await;
         }
-        eventually(10, "three wait", async || waiting(&v, "q").await == Some(3)).await;
+        eventually("three wait", async || waiting(&v, "q").await == Some(3)).await;
         assert_eq!(operator_policy(&v, "^q", json!({"overflow": "drop-head"})).await, 201);
-        eventually(15, "none waits", async || waiting(&v, "q").await == Some(0)).await;
+        eventually("none waits", async || waiting(&v, "q").await == Some(0)).await;
         v.queue("dlq", QueueType::Quorum, []).await;
         v.exchange("dlx", "fanout", []).await;
         v.bind("dlx", "dlq", "", []).await;
@@ -143,7 +143,7 @@ async fn stuck_dead_letters_make_their_queue_refuse_publishers(#[values(V43, V40
             v.publish("", "q").await;
         }
         v.wait_ready("q", 0).await;
-        eventually(10, "three wait", async || waiting(&v, "q").await == Some(3)).await;
+        eventually("three wait", async || waiting(&v, "q").await == Some(3)).await;
         let mut refused = 0;
         for _ in 0..10 {
             refused += u32::from(v.publish("", "q").await == Published::Nacked);

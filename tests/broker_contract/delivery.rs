@@ -146,7 +146,7 @@ async fn a_dead_letter_without_a_way_waits_and_takes_a_new_one_within_three_minu
         v.safe_queue("q", "dlx", []).await;
         v.publish("", "q").await;
         v.reject("q").await;
-        eventually(7, "it waits", async || {
+        eventually("it waits", async || {
             let totals = v.management.queue_totals(&v.name, "q").await.unwrap().unwrap();
             totals.waiting_dead_letters() == Some(1)
         })
@@ -154,7 +154,7 @@ async fn a_dead_letter_without_a_way_waits_and_takes_a_new_one_within_three_minu
         v.queue("dlq", QueueType::Quorum, []).await;
         v.exchange("dlx", "fanout", []).await;
         v.bind("dlx", "dlq", "", []).await;
-        eventually(200, "it arrives", async || v.ready("dlq").await == 1).await;
+        eventually("it arrives", async || v.ready("dlq").await == 1).await;
     })
     .await;
 }

@@ -237,7 +237,7 @@ async fn a_storm_that_nobody_takes_costs_bounded_memory_and_is_told_to_be_incomp
         });
         let storm = futures::stream::iter(storm);
         futures::StreamExt::for_each_concurrent(storm, 16, |bind| bind).await;
-        eventually(60, "the broker's counts are up to date", async || {
+        eventually("the broker's counts are up to date", async || {
             let kept = queue_of(&v, &user).await.unwrap_or_default();
             kept["messages"].as_u64().is_some_and(|messages| messages >= KEPT.into())
         })
@@ -256,8 +256,7 @@ async fn a_storm_that_nobody_takes_costs_bounded_memory_and_is_told_to_be_incomp
         v.queue("last", QueueType::Classic, []).await;
         until(&mut events, &v.name, &Change::Declared(queue("last"))).await;
         drop(events);
-        eventually(30, "the queue goes with its connection", async || queue_of(&v, &user).await.is_none())
-            .await;
+        eventually("the queue goes with its connection", async || queue_of(&v, &user).await.is_none()).await;
         v.raw("DELETE", &format!("/users/{user}"), None).await;
     })
     .await;

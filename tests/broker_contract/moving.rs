@@ -157,7 +157,7 @@ async fn a_full_queue_takes_no_more_and_nothing_is_lost(#[values(V43, V40)] vers
         fill(&v, MANY).await;
         let error = go(&v, &CancellationToken::new()).await.unwrap_err();
         assert_eq!(error.to_string(), "the queue \"to\" does not take them");
-        eventually(20, "what was held is back", async || v.ready("from").await + v.ready("to").await >= MANY)
+        eventually("what was held is back", async || v.ready("from").await + v.ready("to").await >= MANY)
             .await;
         assert_whole(&v, MANY, WINDOW.into()).await;
     })
@@ -182,7 +182,7 @@ async fn a_stop_doubles_nothing(#[values(V43, V40)] version: Version) {
             let (moved, ()) = tokio::join!(go(&v, &stop), cancel);
             moved.unwrap();
             let all = async || v.ready("from").await + v.ready("to").await == 4 * MANY;
-            eventually(20, "what was held is back", all).await;
+            eventually("what was held is back", all).await;
         }
         assert!(v.ready("from").await > 0, "it was stopped on its way");
         assert_whole(&v, 4 * MANY, 0).await;
@@ -204,7 +204,7 @@ async fn a_cut_connection_doubles_a_window_at_the_most(#[values(V43, V40)] versi
         let all = json!({"configure": ".*", "write": ".*", "read": ".*"});
         v.raw("PUT", &format!("/permissions/{}/{}", encode(&v.name), encode(&user)), Some(all)).await;
         let cut = async {
-            eventually(20, "some are moved", async || v.ready("to").await >= 300).await;
+            eventually("some are moved", async || v.ready("to").await >= 300).await;
             let path = format!("/connections/username/{}", encode(&user));
             assert_eq!(v.raw("DELETE", &path, None).await.0, 204);
         };

@@ -98,7 +98,7 @@ async fn one_key_that_a_queue_type_does_not_know_disables_the_policy(#[values(V4
         assert_eq!(in_effect(&v, "q").await, None);
         let plain = policy("^q\\z", [("max-length", 5.into())]);
         assert_eq!(v.management.put_policy(&v.name, &plain).await.unwrap(), Declared::Existed);
-        eventually(2, "it applies", async || in_effect(&v, "q").await.as_deref() == Some("p")).await;
+        eventually("it applies", async || in_effect(&v, "q").await.as_deref() == Some("p")).await;
     })
     .await;
 }
@@ -194,7 +194,7 @@ async fn a_policy_with_expires_takes_the_queue_away(#[values(V43, V40)] version:
         v.policy("p", "^q", ApplyTo::Queues, [("expires", 2.into())]).await;
         for (name, kind) in [("q-classic", QueueType::Classic), ("q-quorum", QueueType::Quorum)] {
             v.queue(name, kind, []).await;
-            eventually(15, "it is gone", async || {
+            eventually("it is gone", async || {
                 !v.management.snapshot(&v.name).await.unwrap().queues.contains_key(name)
             })
             .await;

@@ -117,7 +117,7 @@ async fn a_guard_whose_target_has_no_queue_holds_the_message_and_does_not_fall_t
             v.ready("q").await == 0 && v.ready("q.retry.0").await == 0 && v.ready("q.dlq").await == 0
         })
         .await;
-        eventually(15, "the source counts it as waiting", async || {
+        eventually("the source counts it as waiting", async || {
             let totals = v.management.queue_totals(&v.name, "q").await.unwrap().unwrap();
             totals.waiting_dead_letters() == Some(1) && !totals.says_empty()
         })
@@ -204,7 +204,7 @@ async fn a_random_exchange_behind_another_spreads_and_falls_to_its_own_alternate
         for _ in 0..40 {
             assert_eq!(v.publish("first", "the same key").await, Published::Routed);
         }
-        eventually(20, "40 in the shards", async || v.ready("s0").await + v.ready("s1").await == 40).await;
+        eventually("40 in the shards", async || v.ready("s0").await + v.ready("s1").await == 40).await;
         assert!(v.ready("s0").await > 0 && v.ready("s1").await > 0);
         assert_eq!(v.ready("spare").await, 1);
     })

@@ -59,8 +59,7 @@ async fn without_statistics_the_policy_in_effect_shows_at_once(#[values(V43, V40
         v.queue("q", QueueType::Quorum, []).await;
         v.policy("p", "^q\\z", ApplyTo::Queues, [("max-length", 5.into())]).await;
         let with_totals = "?disable_stats=true&enable_queue_totals=true";
-        eventually(2, "the policy shows", async || v.raw_queue("q", with_totals).await["policy"] == "p")
-            .await;
+        eventually("the policy shows", async || v.raw_queue("q", with_totals).await["policy"] == "p").await;
         let without = v.raw_queue("q", "?disable_stats=true").await;
         match version {
             V43 => {
@@ -129,7 +128,7 @@ async fn a_passive_count_is_exact_and_quorum_totals_lag_by_a_tick(#[values(V43, 
         let ready =
             async |name: &str| v.management.snapshot(&v.name).await.unwrap().queues[name].totals.ready;
         assert_eq!(ready("classic").await, Some(3));
-        eventually(7, "the totals follow", async || ready("quorum").await == Some(3)).await;
+        eventually("the totals follow", async || ready("quorum").await == Some(3)).await;
     })
     .await;
 }
@@ -146,11 +145,10 @@ async fn a_stuck_dead_letter_is_seen(#[values(V43, V40)] version: Version) {
         }
         v.wait_ready("q", 0).await;
         let totals = async || v.management.queue_totals(&v.name, "q").await.unwrap().unwrap();
-        eventually(7, "the totals show them", async || totals().await.waiting_dead_letters() == Some(3))
-            .await;
+        eventually("the totals show them", async || totals().await.waiting_dead_letters() == Some(3)).await;
         assert!(!totals().await.says_empty());
         assert_eq!(totals().await.totals.ready, Some(0));
-        eventually(30, "the statistics show them", async || totals().await.dead_lettering == Some(3)).await;
+        eventually("the statistics show them", async || totals().await.dead_lettering == Some(3)).await;
         let delayed = totals().await.delayed;
         assert_eq!(delayed, if version == V43 { Some(0) } else { None });
         assert_eq!(v.management.queue_totals(&v.name, "lost").await.unwrap(), None);
@@ -173,9 +171,9 @@ async fn a_delayed_message_is_seen() {
         requeue_by_reject(v.wait("q").await).await;
         assert_eq!(v.ready("q").await, 0);
         let totals = async || v.management.queue_totals(&v.name, "q").await.unwrap().unwrap();
-        eventually(7, "the totals show it", async || totals().await.totals.messages == Some(1)).await;
+        eventually("the totals show it", async || totals().await.totals.messages == Some(1)).await;
         assert!(!totals().await.says_empty());
-        eventually(30, "the statistics show it", async || totals().await.delayed == Some(1)).await;
+        eventually("the statistics show it", async || totals().await.delayed == Some(1)).await;
         assert_eq!(totals().await.waiting_dead_letters(), Some(0));
     })
     .await;

@@ -33,21 +33,21 @@ async fn consumers_are_told_by_queue_and_user(#[values(V43, V40)] version: Versi
         let user = version.endpoint().credentials.username;
         let expected: BTreeMap<String, BTreeSet<String>> =
             ["quorum", "classic"].map(|queue| (queue.to_owned(), [user.clone()].into())).into();
-        eventually(20, "both queues have the user", async || consumers().await == expected).await;
+        eventually("both queues have the user", async || consumers().await == expected).await;
         let counts: BTreeMap<String, u64> = [("quorum".to_owned(), 2), ("classic".to_owned(), 1)].into();
-        eventually(20, "each is counted", async || found().await.counts.as_ref() == Some(&counts)).await;
+        eventually("each is counted", async || found().await.counts.as_ref() == Some(&counts)).await;
         // Who may not see the connections of others is told that there are some.
         let limited = as_policymaker(&v).await;
         let somebody: BTreeMap<String, BTreeSet<String>> =
             expected.into_keys().map(|queue| (queue, BTreeSet::new())).collect();
-        eventually(20, "somebody is told", async || {
+        eventually("somebody is told", async || {
             let found = limited.consumers(&v.name).await.unwrap();
             found.users == somebody && found.counts.as_ref() == Some(&counts)
         })
         .await;
         // A consumer that nobody holds is cancelled.
         drop(held);
-        eventually(20, "no consumer is left", async || consumers().await.is_empty()).await;
+        eventually("no consumer is left", async || consumers().await.is_empty()).await;
         v.raw("DELETE", &format!("/users/{}", encode(&v.name)), None).await;
     })
     .await;
@@ -75,7 +75,7 @@ async fn dead_letters_that_wait_are_counted_for_all_queues_at_once(#[values(V43,
         let delivered = v.wait("busy").await;
         let waiting = async || v.management.waiting(&v.name).await.unwrap();
         let expected = BTreeMap::from([("held".to_owned(), 2), ("busy".to_owned(), 0)]);
-        eventually(20, "two wait", async || waiting().await == expected).await;
+        eventually("two wait", async || waiting().await == expected).await;
         requeue_by_reject(delivered).await;
     })
     .await;
@@ -96,9 +96,9 @@ async fn delayed_retries_are_told_apart_from_dead_letters() {
         requeue_by_reject(v.wait("q").await).await;
         let one = BTreeMap::from([("q".to_owned(), 1)]);
         let waiting = async || v.management.waiting(&v.name).await.unwrap();
-        eventually(20, "it waits", async || waiting().await == one).await;
+        eventually("it waits", async || waiting().await == one).await;
         let delayed = async || v.management.delayed(&v.name).await.unwrap();
-        eventually(30, "it is delayed", async || delayed().await == one).await;
+        eventually("it is delayed", async || delayed().await == one).await;
     })
     .await;
 }

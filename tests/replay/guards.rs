@@ -46,7 +46,7 @@ async fn returns_pause_it_and_a_failed_test_stops_it() {
         let mut start = Start::all(50).paced(50, 10);
         let guard = &mut start.orders.guard;
         (guard.stop_on_return_percent, guard.sample, guard.min_returns) = (20, 50, 10);
-        guard.canary = Canary { messages: 5, after: Duration::from_secs(2), tries: 1 };
+        guard.canary = Canary { messages: 5, after: Duration::from_secs(10), tries: 1 };
         let mut worker = start.go(&vhost);
         worker
             .shows(
@@ -77,7 +77,7 @@ async fn a_test_that_goes_well_lets_it_go_on() {
         let mut start = Start::all(50).paced(50, 10);
         let guard = &mut start.orders.guard;
         (guard.stop_on_return_percent, guard.sample, guard.min_returns) = (20, 50, 10);
-        guard.canary = Canary { messages: 5, after: Duration::from_secs(2), tries: 3 };
+        guard.canary = Canary { messages: 5, after: Duration::from_secs(5), tries: 3 };
         let mut worker = start.go(&vhost);
         worker.shows("a pause", |report| matches!(&report.activity, Activity::Paused(_))).await;
         // The fix is rolled out: nothing fails any more.
@@ -186,7 +186,7 @@ async fn a_deadline_ends_it_with_nothing_held() {
         assert_eq!(outcome, Outcome::DeadlineExceeded);
         assert!(counts.replayed > 0);
         let left = 500 - u32::try_from(counts.replayed).unwrap();
-        eventually(10, "the rest is there", async || vhost.ready(DLQ).await == left).await;
+        eventually("the rest is there", async || vhost.ready(DLQ).await == left).await;
     })
     .await;
 }

@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{Version, Vhost, eventually, guard, in_vhost};
+use crate::support::{PATIENCE, Version, Vhost, eventually, guard, in_vhost};
 
 pub(crate) const DLQ: &str = "orders.dlq";
 pub(crate) const WORK: &str = "orders";
@@ -257,7 +257,7 @@ impl Worker {
 
     /// Waits until a report shows what is asked for.
     pub(crate) async fn shows(&mut self, what: &str, condition: impl FnMut(&Report) -> bool) {
-        let wait = tokio::time::timeout(Duration::from_secs(60), self.reports.wait_for(condition));
+        let wait = tokio::time::timeout(PATIENCE, self.reports.wait_for(condition));
         let shown = wait.await.map(|shown| shown.is_ok());
         match shown {
             Ok(shown) => assert!(shown, "it ended before it showed {what}: {:?}", self.reports.borrow()),
@@ -290,7 +290,7 @@ impl Worker {
 
 /// Waits until nothing of a queue is unacknowledged.
 pub(crate) async fn nothing_held(vhost: &Vhost, queue: &str, total: u32) {
-    eventually(20, &format!("{total} ready in {queue}"), async || vhost.ready(queue).await == total).await;
+    eventually(&format!("{total} ready in {queue}"), async || vhost.ready(queue).await == total).await;
 }
 
 /// A consumer that rejects whatever it gets, for as long as its connection lives.

@@ -61,7 +61,7 @@ async fn loses_its_target(vhost: Vhost, internal: bool, refusal: &str) {
     vhost.exchange("shop", "fanout", []).await;
     vhost.bind("shop", WORK, "", []).await;
     lab::fill(&vhost, DLQ, 300).await;
-    let mut start = Start::all(50).paced(50, 10);
+    let mut start = Start::all(50).paced(10, 10);
     start.to = ("shop".to_owned(), "key".to_owned());
     let mut worker = start.go(&vhost);
     worker.shows("messages moved", |report| report.counts.replayed >= 20).await;

@@ -19,11 +19,11 @@ async fn messages_survive_a_worker_that_dies_while_it_holds_them() {
     on_both("replay-dies", async |vhost| {
         queues(&vhost, QueueType::Quorum).await;
         fill(&vhost, DLQ, 100).await;
-        let mut worker = Start::all(100).picking(Pick::Odd).paced(50, 10).go(&vhost);
+        let mut worker = Start::all(100).picking(Pick::Odd).paced(1, 10).go(&vhost);
         worker.shows("messages moved", |report| report.counts.replayed >= 10).await;
         let memory = worker.dies().await;
         let there = async || vhost.ready(DLQ).await + vhost.ready(WORK).await;
-        eventually(20, "all come back", async || there().await >= 100).await;
+        eventually("all come back", async || there().await >= 100).await;
 
         let mut start = Start::all(100).picking(Pick::Odd);
         start.memory = memory;
@@ -58,9 +58,9 @@ async fn survives_the_loss_of(connection: &str) {
         queues(&vhost, QueueType::Quorum).await;
         fill(&vhost, DLQ, 2_000).await;
         // Long enough for the broker to list the connection, which takes it seconds.
-        let mut worker = Start::all(100).paced(60, 50).go(&vhost);
+        let mut worker = Start::all(100).paced(10, 50).go(&vhost);
         worker.shows("messages moved", |report| report.counts.replayed >= 50).await;
-        eventually(20, "the connection is listed and closed", async || {
+        eventually("the connection is listed and closed", async || {
             close_connections(&vhost, connection).await > 0
         })
         .await;
@@ -109,7 +109,7 @@ async fn a_consumer_that_times_out_is_opened_anew_and_nothing_counts_twice() {
         fill(&vhost, DLQ, 60).await;
         // At this pace the last one would be held for half a minute, ten times what is allowed.
         let mut worker = Start::all(100).picking(Pick::Odd).paced(1, 1).go(&vhost);
-        eventually(60, "the broker takes back what is held", async || consumer_timeouts(&vhost) > 0).await;
+        eventually("the broker takes back what is held", async || consumer_timeouts(&vhost) > 0).await;
         let moved = worker.counts().replayed;
         assert!(moved < 30, "in the midst of it");
         worker.shows("more moved", |report| report.counts.replayed > moved).await;
@@ -175,7 +175,7 @@ async fn a_second_replay_of_the_same_queue_is_refused() {
     on_both("replay-lock", async |vhost| {
         queues(&vhost, QueueType::Quorum).await;
         fill(&vhost, DLQ, 100).await;
-        let mut first = Start::all(10).paced(20, 10).go(&vhost);
+        let mut first = Start::all(10).paced(1, 10).go(&vhost);
         first.shows("a fence", |report| report.fence.is_some()).await;
         let refused = Start::all(10).go(&vhost).task.await.unwrap();
         assert!(matches!(refused, Err(BrokerError::InUse { .. })), "{refused:?}");

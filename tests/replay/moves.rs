@@ -134,7 +134,7 @@ async fn a_worker_that_is_told_to_stop_settles_and_another_goes_on() {
     on_both("replay-stop", async |vhost| {
         queues(&vhost, QueueType::Quorum).await;
         fill(&vhost, DLQ, 600).await;
-        let mut worker = Start::all(50).picking(Pick::Odd).paced(60, 20).go(&vhost);
+        let mut worker = Start::all(50).picking(Pick::Odd).paced(20, 20).go(&vhost);
         worker.shows("messages moved", |report| report.counts.replayed >= 20).await;
         let memory = worker.memory.clone();
         worker.stop.cancel();
@@ -146,7 +146,7 @@ async fn a_worker_that_is_told_to_stop_settles_and_another_goes_on() {
         let (outcome, counts) = start.go(&vhost).finishes().await;
         assert_eq!(outcome, Outcome::Completed);
         assert_eq!((counts.replayed, counts.duplicates_possible, counts.beyond_fence), (300, 0, 0));
-        eventually(10, "300 moved", async || vhost.ready(WORK).await == 300).await;
+        eventually("300 moved", async || vhost.ready(WORK).await == 300).await;
     })
     .await;
 }

@@ -60,19 +60,20 @@ async fn holding_again_and_again_changes_no_order() {
     on_both("replay-holds", async |vhost| {
         queues(&vhost, QueueType::Quorum).await;
         fill(&vhost, DLQ, 400).await;
-        let mut worker = Start::all(20).picking(Pick::Odd).paced(60, 10).go(&vhost);
+        let mut worker = Start::all(20).picking(Pick::Odd).paced(20, 10).go(&vhost);
         for moved in [20, 60, 100] {
             worker.shows("messages moved", |report| report.counts.replayed >= moved).await;
             worker.orders.send_modify(|orders| orders.hold = Some("suspended".to_owned()));
             worker.shows("a pause", |report| matches!(&report.activity, Activity::Paused(_))).await;
             let mut left = 0;
-            crate::support::eventually(20, "nothing is held", async || {
+            crate::support::eventually("nothing is held", async || {
                 left = 400 - u32::try_from(worker.counts().replayed).unwrap();
                 vhost.ready(DLQ).await == left
             })
             .await;
             worker.orders.send_modify(|orders| orders.hold = None);
         }
+        worker.orders.send_modify(|orders| orders.pace.per_second = 1_000);
         let (outcome, counts) = worker.finishes().await;
         assert_eq!(outcome, Outcome::Completed);
         assert_eq!((counts.examined, counts.replayed, counts.duplicates_possible), (400, 200, 0));

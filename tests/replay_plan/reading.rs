@@ -178,7 +178,7 @@ async fn a_message_survives_any_number_of_reads_and_a_broken_one(#[values(V43, V
             .basic_consume("q".into(), "".into(), BasicConsumeOptions::default(), FieldTable::default())
             .await
             .unwrap();
-        eventually(20, "all are held", async || v.ready("q").await == 0).await;
+        eventually("all are held", async || v.ready("q").await == 0).await;
         drop((consumer, channel, connection));
         v.wait_ready("q", 3).await;
     })

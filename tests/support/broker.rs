@@ -162,11 +162,14 @@ async fn raw(
     (response.status().as_u16(), response.text().await.unwrap())
 }
 
-/// Polls until the condition holds, or fails after the deadline.
-pub async fn eventually(seconds: u64, what: &str, mut condition: impl AsyncFnMut() -> bool) {
+/// How long anything may take before a test gives up on it.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Polls until the condition holds, or fails when patience ends.
+pub async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     let start = Instant::now();
     while !condition().await {
-        assert!(start.elapsed() < Duration::from_secs(seconds), "not within {seconds} s: {what}");
+        assert!(start.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
@@ -347,7 +350,7 @@ impl Vhost {
 
     /// Waits up to 20 s until so many messages are ready.
     pub async fn wait_ready(&self, queue: &str, count: u32) {
-        eventually(20, &format!("{count} ready in {queue}"), async || self.ready(queue).await == count).await;
+        eventually(&format!("{count} ready in {queue}"), async || self.ready(queue).await == count).await;
     }
 }
 

@@ -32,6 +32,7 @@ mod refusal;
 pub mod replay;
 mod rows;
 mod snapshot;
+pub(crate) mod stream;
 mod tls;
 mod watch;
 mod wire;

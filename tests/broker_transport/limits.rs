@@ -22,7 +22,7 @@ async fn a_server_that_does_not_finish_is_left_in_time(#[case] answer: Answer) {
     let error = client_within(fake.address, LIMIT).overview().await.unwrap_err();
     assert!(matches!(error, BrokerError::Timeout { .. }), "{error:?}");
     assert!(error.is_transient() && error.reason() == "Timeout");
-    assert!(start.elapsed() < 10 * LIMIT, "{:?}", start.elapsed());
+    assert!(start.elapsed() < 60 * LIMIT, "{:?}", start.elapsed());
 }
 
 #[tokio::test]

@@ -153,11 +153,14 @@ async fn a_second_replay_waits_for_the_first_and_names_it() {
 #[tokio::test]
 async fn a_replay_waits_for_its_time() {
     let world = World::with_dead_letters("rp-time", json!({}), 3).await;
+    world.replay("later", json!({"notBefore": "2100-01-01T00:00:00Z"})).await;
+    let waiting = world.until_phase("later", "Scheduled").await;
+    assert!(text_of(&waiting, "Succeeded").contains("notBefore"), "{waiting:?}");
+    world.edit_replay("later", json!({"cancel": true})).await;
+    world.until_phase("later", "Cancelled").await;
     let time = Timestamp::now() + Duration::from_secs(12);
     let time = Timestamp::from_second(time.as_second()).unwrap();
     world.replay("r", json!({"notBefore": time.to_string()})).await;
-    let waiting = world.until_phase("r", "Scheduled").await;
-    assert!(text_of(&waiting, "Succeeded").contains("notBefore"), "{waiting:?}");
     let replay = world.until_phase("r", "Completed").await;
     assert!(replay.status.unwrap().progress.unwrap().started.unwrap().0 >= time);
     world.leave().await;

@@ -45,7 +45,7 @@ async fn stops(version: &str, purpose: &str, rate: usize, batch: usize, sample: 
 
     let guard = json!({
         "sample": sample, "stopOnReturnPercent": 20, "minReturns": 10, "requireConsumers": true,
-        "canary": {"messages": CANARY, "after": "5s", "tries": 1},
+        "canary": {"messages": CANARY, "after": "30s", "tries": 1},
     });
     world.replay("r", json!({"pace": {"messagesPerSecond": rate, "batch": batch}, "guard": guard})).await;
     world
@@ -54,15 +54,17 @@ async fn stops(version: &str, purpose: &str, rate: usize, batch: usize, sample: 
         })
         .await;
     all_dead(&wire).await;
-    let paused = moved_by(&world.replays().get("r").await.unwrap());
+    // Counted where they failed: the status may be a moment behind.
+    let paused = consumer.rejected() - walked;
     println!("{version}: {paused} moved at {rate} a second, of a sample of {sample} and a batch of {batch}");
     assert!(paused <= sample + batch, "{paused} moved before it paused");
 
     let stopped = world.until_phase("r", "Stopped").await;
     assert!(text_of(&stopped, "Succeeded").contains("test messages came back"), "{stopped:?}");
-    assert!(moved_by(&stopped) <= paused + CANARY, "{} moved in all", moved_by(&stopped));
     all_dead(&wire).await;
-    assert_eq!(consumer.rejected() - walked, moved_by(&stopped), "each moved once, and failed once");
+    let failed = consumer.rejected() - walked;
+    assert!(failed <= paused + CANARY, "{failed} moved in all");
+    assert_eq!(failed, moved_by(&stopped), "each moved once, and failed once");
     let dead: BTreeSet<String> = wire.drain(DLQ).await.iter().map(id).collect();
     assert_eq!(dead.len(), MESSAGES, "none is lost");
     world.leave().await;
@@ -71,12 +73,12 @@ async fn stops(version: &str, purpose: &str, rate: usize, batch: usize, sample: 
 /// T18
 #[tokio::test(flavor = "multi_thread")]
 async fn a_consumer_that_fails_everything_stops_it_within_a_sample_and_a_batch() {
-    stops("43", "rb-43", 50, 10, 50).await;
+    stops("43", "rb-43", 5, 10, 50).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_consumer_that_fails_everything_stops_it_within_a_sample_and_a_batch_on_4_0() {
-    stops("40", "rb-40", 50, 10, 50).await;
+    stops("40", "rb-40", 5, 10, 50).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -156,14 +156,17 @@ pub(crate) async fn until_nothing_is_left(world: &World) {
     .await;
 }
 
+/// At two a second they take longer than anything that happens to their worker.
+const LETTERS: u64 = 200;
+
 #[tokio::test]
 async fn a_worker_in_a_pod_whose_node_is_drained_is_followed_by_one_that_goes_on() {
     let mut world = with_pods("rj-pod").await;
-    let letters = Vec::from_iter(ids("m", 40));
+    let letters = Vec::from_iter(ids("m", usize::try_from(LETTERS).unwrap()));
     for id in &letters {
         world.bury(id, json!({})).await;
     }
-    world.replay("r", json!({"pace": {"messagesPerSecond": 4, "batch": 4, "window": 4}})).await;
+    world.replay("r", json!({"pace": {"messagesPerSecond": 2, "batch": 2, "window": 4}})).await;
     let first = running_pod(&world, None).await;
     check_pod(&first);
     world.until_replay("r", "has moved something", |replay| moved(replay) >= 8).await;
@@ -184,15 +187,19 @@ async fn a_worker_in_a_pod_whose_node_is_drained_is_followed_by_one_that_goes_on
     // Meanwhile nothing is held, and nothing is lost.
     let held = world.replays().get("r").await.unwrap();
     let gone = u64::try_from(moved(&held)).unwrap();
-    assert!(gone < 40, "{gone}");
-    world.until_messages(&[(DLQ, 40 - gone), (SOURCE, gone)]).await;
+    assert!(gone < LETTERS, "{gone}");
+    world.until_messages(&[(DLQ, LETTERS - gone), (SOURCE, gone)]).await;
     drop(node);
-    world.edit_replay("r", json!({"pace": {"messagesPerSecond": 40}})).await;
+    world.edit_replay("r", json!({"pace": {"messagesPerSecond": 100}})).await;
     running_pod(&world, Some(&first.name_any())).await;
     let replay = world.until_phase("r", "Completed").await;
     let summary = replay.status.unwrap().summary.unwrap();
-    assert_eq!((summary.replayed, summary.duplicates_possible), (40, 0), "{summary:?}");
-    world.until_messages(&[(DLQ, 0), (SOURCE, 40)]).await;
+    assert_eq!(
+        (u64::try_from(summary.replayed).unwrap(), summary.duplicates_possible),
+        (LETTERS, 0),
+        "{summary:?}"
+    );
+    world.until_messages(&[(DLQ, 0), (SOURCE, LETTERS)]).await;
     assert_eq!(world.emptied(SOURCE).await, letters);
     // Both workers wrote into the trail, each message once.
     let (success, records, errors) = records(&world, "r");

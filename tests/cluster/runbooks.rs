@@ -24,7 +24,7 @@ const QUARANTINE: &str = "orders.queue.dlq.quarantine.poison";
 const DEAD_LETTERS: usize = 30;
 
 /// Seconds that a command may take.
-const PATIENCE: &str = "60";
+const PATIENCE: &str = "240";
 
 /// A page's commands, in their order.
 struct Page {
@@ -106,6 +106,8 @@ async fn run(block: &str, variables: &[(&str, String)]) -> Result<(), String> {
 /// A world with a Ready pipeline, an audit stream, and a replay that has ended.
 async fn prepared() -> World {
     let mut world = World::for_replays("runbooks").await;
+    // Pages edit the pipeline, and what comes next waits until that is carried out.
+    world.settings.replays.patience = Duration::from_secs(240);
     world.settings.replays.audit =
         Some(AuditStream { vhost: world.vhost.clone(), secret: SECRET.to_owned() });
     world.start();

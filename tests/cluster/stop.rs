@@ -20,7 +20,7 @@ async fn a_stop_finishes_what_is_under_way() {
     world.create(world.manifest("orders", json!({}))).await;
     world.proxy.write_arrived().await;
     let took = world.stop().await;
-    assert!(took < Duration::from_secs(22), "{took:?}");
+    assert!(took < Duration::from_secs(29), "{took:?}");
     let pipeline = world.get("orders").await;
     assert!(inventory(&pipeline, "Intended").is_empty(), "the batch was finished: {}", describe(&pipeline));
     assert!(!inventory(&pipeline, "Created").is_empty());
@@ -39,7 +39,7 @@ async fn a_stop_does_not_wait_for_a_broker_that_never_answers() {
     world.create(world.manifest("orders", json!({}))).await;
     world.proxy.write_arrived().await;
     let took = world.stop().await;
-    assert!(took < Duration::from_secs(22), "{took:?}");
+    assert!(took < Duration::from_secs(29), "{took:?}");
     world.proxy.heal();
     world.start();
     world.ready("orders").await;
@@ -52,7 +52,7 @@ async fn an_idle_operator_stops_at_once() {
     world.start();
     world.create_ready("orders", json!({})).await;
     let took = world.stop().await;
-    assert!(took < Duration::from_secs(5), "{took:?}");
+    assert!(took < Duration::from_secs(15), "{took:?}");
     world.leave().await;
 }
 

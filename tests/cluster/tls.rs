@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::deletion::{deletion, nothing_is_left};
+use crate::support::at_rest;
 use crate::support::authority::Authority;
 use crate::support::replays::{DLQ, SOURCE};
 use crate::support::tls::Terminator;
@@ -79,6 +80,8 @@ async fn a_secret_that_is_newer_than_what_is_remembered_costs_no_failure() {
     secured.world.settings.poll_interval = Duration::from_secs(3_600);
     secured.world.start();
     secured.world.create_ready("orders", json!({})).await;
+    // The counts of its new queues are read a moment later.
+    at_rest("looks at the vhost", || secured.world.looks()).await;
     secured.trust(&second.pem()).await;
     secured.terminator.replace(&second);
     secured.world.edit("orders", json!({"source": {"deliveryLimit": 3}})).await;

@@ -38,9 +38,9 @@ async fn turn() -> MutexGuard<'static, ()> {
     ONE.lock().await
 }
 
-/// So slow that something can happen to it on the way.
+/// So slow that anything can happen to it on the way.
 fn slowly() -> Value {
-    json!({"pace": {"messagesPerSecond": 10, "batch": 5}})
+    json!({"pace": {"messagesPerSecond": 2, "batch": 2}})
 }
 
 /// The name of a running pod of a component.
@@ -69,27 +69,36 @@ async fn next_pod(world: &World, component: &str, but: Option<&str>) -> String {
     .await
 }
 
-/// Begins a slow replay of new dead letters, and waits until it has moved some.
-async fn begin_replay(world: &World, name: &str) {
+/// How many messages the work queue holds, or held some seconds ago.
+async fn in_source(world: &World) -> u64 {
+    world.broker.totals(&world.vhost, SOURCE).await["messages"].as_u64().unwrap()
+}
+
+/// Begins a slow replay of new dead letters, and waits until it has moved some; says how many were
+/// moved before it.
+async fn begin_replay(world: &World, name: &str) -> u64 {
+    let before = in_source(world).await;
     world.broker.fill(&world.vhost, DLQ, MESSAGES).await;
     world.replay(name, slowly()).await;
     world
         .until_replay(name, "moves", |replay| {
             let progress = replay.status.as_ref().and_then(|status| status.progress.as_ref());
-            progress.is_some_and(|progress| progress.replayed > 10)
+            progress.is_some_and(|progress| progress.replayed >= 4)
         })
         .await;
+    before
 }
 
-/// Waits until a replay has moved all, none of them lost; says how many may be there twice.
-async fn end_replay(world: &World, name: &str, before: usize) -> i64 {
+/// Lets a replay move all, none of them lost; says how many may be there twice.
+async fn end_replay(world: &World, name: &str, before: u64) -> i64 {
+    world.edit_replay(name, json!({"pace": {"messagesPerSecond": 50}})).await;
     let ended = world.until_phase(name, "Completed").await;
     let summary = ended.status.unwrap().summary.unwrap();
     let doubled = u64::try_from(summary.duplicates_possible).unwrap();
     // The broker's counts are some seconds old.
     eventually(&format!("{before} and {MESSAGES} more, of which {doubled} may be doubled"), async || {
-        let source = world.broker.totals(&world.vhost, SOURCE).await["messages"].as_u64().unwrap();
-        let wanted = (before + MESSAGES) as u64;
+        let source = in_source(world).await;
+        let wanted = before + MESSAGES as u64;
         if (wanted..=wanted + doubled).contains(&source) { Ok(()) } else { Err(source.to_string()) }
     })
     .await;
@@ -99,7 +108,7 @@ async fn end_replay(world: &World, name: &str, before: usize) -> i64 {
 
 /// A replay is a pod with its own account, whose records kubectl shows.
 async fn first_replay(world: &World) {
-    begin_replay(world, "first").await;
+    let before = begin_replay(world, "first").await;
     let worker = next_pod(world, "replay-worker", None).await;
     let account = kubectl::say(&[
         "get",
@@ -113,7 +122,7 @@ async fn first_replay(world: &World) {
     assert_eq!(account, "redrive-replay-worker");
     let records = kubectl::say(&["logs", &worker, "-n", &world.namespace]);
     assert!(records.contains("\"outcome\""), "{records}");
-    end_replay(world, "first", 0).await;
+    end_replay(world, "first", before).await;
 }
 
 fn logs_are_json_without_secrets(world: &World) {
@@ -162,27 +171,27 @@ async fn the_chart_runs_the_operator_through_all_that_happens_to_a_pod() {
     first_replay(&world).await;
 
     // Another version of the pod comes while a replay runs.
-    begin_replay(&world, "upgraded").await;
+    let before = begin_replay(&world, "upgraded").await;
     release.upgrade("podAnnotations.changed=yes");
     let upgraded = next_pod(&world, "controller", Some(&operator)).await;
     release.is_available().await;
-    end_replay(&world, "upgraded", MESSAGES).await;
+    end_replay(&world, "upgraded", before).await;
 
     // The pod is killed, and its work goes on.
-    begin_replay(&world, "killed").await;
+    let before = begin_replay(&world, "killed").await;
     kubectl::say(&["delete", "pod", &upgraded, "-n", &world.namespace, "--grace-period=0", "--force"]);
     let after = next_pod(&world, "controller", Some(&upgraded)).await;
     world.edit("orders", json!({"deadLetter": {"maxLength": 5_000}})).await;
     world.ready("orders").await;
-    end_replay(&world, "killed", 2 * MESSAGES).await;
+    end_replay(&world, "killed", before).await;
 
     // The node is drained under operator and worker, and comes back.
-    begin_replay(&world, "drained").await;
+    let before = begin_replay(&world, "drained").await;
     let drained = Drained::now(&world.namespace);
     assert_eq!(pod_of(&world, "controller"), None);
     drop(drained);
     next_pod(&world, "controller", Some(&after)).await;
-    let doubled = end_replay(&world, "drained", 3 * MESSAGES).await;
+    let doubled = end_replay(&world, "drained", before).await;
     println!("a drained worker: {doubled} may be there twice");
 
     logs_are_json_without_secrets(&world);

@@ -163,7 +163,7 @@ async fn raw(
 }
 
 /// How long anything may take before a test gives up on it.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const PATIENCE: Duration = Duration::from_secs(240);
 
 /// Polls until the condition holds, or fails when patience ends.
 pub async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {

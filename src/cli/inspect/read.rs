@@ -2,18 +2,12 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use futures::StreamExt as _;
-use lapin::options::{BasicAckOptions, BasicConsumeOptions, BasicQosOptions};
-use lapin::types::{AMQPValue, FieldTable, ShortString};
-use lapin::{Channel, Connection};
-use tokio::time::timeout;
-
 use super::sample::sample;
 use super::source::Source;
 use crate::broker::replay::convert;
 use crate::broker::replay::examine::Examination;
 use crate::broker::replay::preflight::{Look, Touched};
-use crate::broker::{AddressGuard, Management, amqp};
+use crate::broker::{AddressGuard, Management, amqp, stream};
 use crate::replay::judge::RunJudge;
 use crate::replay::message::Message;
 use crate::replay::plan::facts::{Facts, Kind};
@@ -25,12 +19,6 @@ use crate::replay::selection::{Criteria, Selection};
 
 /// How the connection is called on the broker.
 const NAME: &str = "redrive inspect";
-
-/// How long a stream may be silent before all of it was read.
-const SILENCE: Duration = Duration::from_secs(2);
-
-/// Messages of a stream that are under way at once.
-const PREFETCH: u16 = 500;
 
 /// What was found.
 pub(super) struct Reading {
@@ -61,7 +49,8 @@ pub(super) async fn read(source: &Source, most: u64, samples: u32) -> Result<Rea
     let queue = facts.origin_queue.clone().ok_or_else(|| format!("there is no queue {:?}", source.queue))?;
     let mut census = Census::new(source, samples)?;
     let ready = if queue.kind == Kind::Stream {
-        stream(&connection, &source.queue, most, |message| census.count(message)).await?;
+        let count = |delivery| census.count(convert::message(delivery));
+        stream::read(&connection, &source.queue, None, most, count).await?;
         None
     } else {
         refuse(&facts)?;
@@ -156,29 +145,4 @@ impl<'a> Census<'a> {
 fn now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// Reads a stream from its beginning, by offset; its acknowledgements only ask for more.
-async fn stream(
-    connection: &Connection,
-    queue: &str,
-    most: u64,
-    mut each: impl FnMut(Message),
-) -> Result<(), String> {
-    let error = |error: lapin::Error| format!("the stream {queue:?} can't be read: {error}");
-    let channel: Channel = connection.create_channel().await.map_err(error)?;
-    channel.basic_qos(PREFETCH, BasicQosOptions::default()).await.map_err(error)?;
-    let mut arguments = FieldTable::default();
-    arguments.insert("x-stream-offset".into(), AMQPValue::LongString("first".into()));
-    let name = ShortString::try_new(queue).map_err(|_| format!("{queue:?} is no name of a queue"))?;
-    let consume = channel.basic_consume(name, "".into(), BasicConsumeOptions::default(), arguments);
-    let mut consumer = consume.await.map_err(error)?;
-    for _ in 0..most {
-        let Ok(next) = timeout(SILENCE, consumer.next()).await else { break };
-        let delivery = next.ok_or_else(|| format!("the stream {queue:?} ended the read"))?.map_err(error)?;
-        let tag = delivery.delivery_tag;
-        each(convert::message(delivery));
-        channel.basic_ack(tag, BasicAckOptions::default()).await.map_err(error)?;
-    }
-    channel.close(200, "OK".into()).await.map_err(error)
 }

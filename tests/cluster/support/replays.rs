@@ -35,7 +35,7 @@ impl World {
             namespace: Some(world.namespace.clone()),
             allow_unverified_approval: true,
             print_records: false,
-            patience: std::time::Duration::from_secs(2),
+            patience: std::time::Duration::from_secs(15),
             ..ReplaySettings::default()
         };
         world

@@ -174,17 +174,40 @@ impl Moving<'_> {
     /// Waits for what is under way, as long as there is a connection: the consumer ends without an
     /// error where that is lost, and confirms never come then.
     async fn settle_all(&mut self) -> Result<(), Fault> {
+        while let Some((tag, confirmation)) = self.next_confirmed().await? {
+            self.settle(tag, confirmation).await?;
+        }
+        if self.channel.status().connected() { Ok(()) } else { Err(Fault::Lost) }
+    }
+
+    async fn next_confirmed(&mut self) -> Result<Option<(u64, Confirmation)>, Fault> {
         let begun = Instant::now();
         loop {
             match timeout(QUIET, self.under_way.next()).await {
-                Ok(Some((tag, confirmed))) => self.settle(tag, confirmed?).await?,
-                Ok(None) => break,
+                Ok(Some((tag, confirmed))) => return Ok(Some((tag, confirmed?))),
+                Ok(None) => return Ok(None),
                 Err(_) if !self.channel.status().connected() => return Err(Fault::Lost),
                 Err(_) if begun.elapsed() > PATIENCE => return Err(Fault::Stalled),
                 Err(_) => {}
             }
         }
-        if self.channel.status().connected() { Ok(()) } else { Err(Fault::Lost) }
+    }
+
+    /// What was published behind a refused message may be taken all the same: acknowledged one by
+    /// one, it is not there twice.
+    async fn settle_behind_a_refusal(&mut self) -> Result<(), Fault> {
+        while let Some((tag, confirmation)) = self.next_confirmed().await? {
+            match confirmation {
+                Confirmation::Ack(None) => {
+                    self.moved += 1;
+                    self.channel.basic_ack(tag, BasicAckOptions::default()).await?;
+                }
+                Confirmation::Nack(None) => {}
+                // Nobody knows whose it is.
+                _ => break,
+            }
+        }
+        Ok(())
     }
 
     async fn publish(&mut self, delivery: Delivery) -> Result<(), Fault> {
@@ -201,12 +224,20 @@ impl Moving<'_> {
         Ok(())
     }
 
-    /// Acknowledges what has arrived. The client may hand a returned message to the confirm of
-    /// another, so that a single one ends the whole attempt.
+    /// Acknowledges what has arrived; one that was not taken ends the whole attempt. The client may
+    /// hand a returned message to the confirm of another, so that nothing behind it is settled.
     async fn settle(&mut self, tag: u64, confirmation: Confirmation) -> Result<(), Fault> {
-        if !matches!(confirmation, Confirmation::Ack(None)) {
-            self.acknowledge().await?;
-            return Err(Fault::NotTaken);
+        match confirmation {
+            Confirmation::Ack(None) => {}
+            Confirmation::Nack(None) => {
+                self.acknowledge().await?;
+                self.settle_behind_a_refusal().await?;
+                return Err(Fault::NotTaken);
+            }
+            _ => {
+                self.acknowledge().await?;
+                return Err(Fault::NotTaken);
+            }
         }
         (self.settled, self.waiting) = (Some(tag), self.waiting + 1);
         self.moved += 1;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::orders::in_force;
 use super::plan::{check_again, judge, run};
 use crate::api::{DlqReplay, ReplayRun, RetryPipeline};
 use crate::broker::replay::{self, Assignment, Journal, Orders, Report, Site};
@@ -39,7 +40,10 @@ pub(super) fn task(
     guard: AddressGuard,
     checkpoint: Option<Checkpoint>,
 ) -> Result<Task, String> {
-    let mut run = run(replay, pipeline).map_err(|problems| problems.join("; "))?;
+    let mut replay = replay.clone();
+    let policy = pipeline.spec.replay_policy.clone().unwrap_or_default();
+    replay.spec = in_force(&replay.spec, &policy);
+    let mut run = run(&replay, pipeline).map_err(|problems| problems.join("; "))?;
     let status = replay.status.clone().unwrap_or_default();
     let admitted = status.admission.and_then(|admission| admission.max_messages);
     let admitted = admitted.map(|most| most.max(0).unsigned_abs());

@@ -2,17 +2,18 @@
 //! Pure.
 
 use crate::api::conditions::{PipelineCondition, PipelineReason, ReplayReason};
-use crate::api::{AdmittedBy, AuditLevel, Broker, DlqReplay, ReplayTo, RetryPipeline, TargetKind};
+use crate::api::{
+    AdmittedBy, AuditLevel, Broker, DlqReplay, DlqReplaySpec, ReplayPolicy, ReplayTo, RetryPipeline,
+    TargetKind,
+};
 use crate::broker::replay::Orders;
 use crate::replay::run::{Guard, Pace};
 
 /// What a worker is told.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Directive {
-    /// Go on like this.
+    /// Go on like this, or wait as the orders say.
     Go(Orders),
-    /// Go on as before: the newest edit can't be carried out, and why.
-    Keep(String),
     /// End for good.
     End(Verdict),
 }
@@ -56,33 +57,50 @@ pub(crate) fn directive(
     if let Some(why) = forbidden(replay, pipeline, has_trail) {
         return end(ReplayReason::Stopped, why);
     }
+    let policy = pipeline.spec.replay_policy.clone().unwrap_or_default();
+    let wrong = numbers(&slowed(&replay.spec, &policy), &policy).err();
     let hold = if replay.spec.suspend {
-        Some("spec.suspend is true")
+        Some("spec.suspend is true".to_owned())
     } else if pipeline.spec.suspend {
-        Some("the pipeline is suspended")
+        Some("the pipeline is suspended".to_owned())
     } else {
-        None
+        // No reason to end: it is put right, or cancelled.
+        wrong.map(|why| format!("the newest edit can't be carried out: {why}"))
     };
-    match numbers(replay, pipeline) {
-        Ok((pace, guard)) => {
-            Directive::Go(Orders { pace, guard, hold: hold.map(str::to_owned), cancel: false })
-        }
-        // What nobody can carry out is no reason to end: it is put right, or cancelled.
-        Err(why) => Directive::Keep(why),
+    match numbers(&in_force(&replay.spec, &policy), &policy) {
+        Ok((pace, guard)) => Directive::Go(Orders { pace, guard, hold, cancel: false }),
+        Err(why) => end(ReplayReason::InvalidSpec, &why),
     }
 }
 
-/// How fast it may go and when it stops: as it says, but never faster than its pipeline lets it.
-fn numbers(replay: &DlqReplay, pipeline: &RetryPipeline) -> Result<(Pace, Guard), String> {
-    let policy = pipeline.spec.replay_policy.clone().unwrap_or_default();
+/// A replay with settings that can be carried out, whatever was edited while it runs: never faster
+/// than its pipeline lets it by now, and with the defaults where it can't be done as it says, for
+/// which [`directive`] holds it.
+pub(super) fn in_force(spec: &DlqReplaySpec, policy: &ReplayPolicy) -> DlqReplaySpec {
+    let mut spec = slowed(spec, policy);
+    if spec.to_pace(policy).is_err() {
+        spec.pace = None;
+    }
+    if spec.to_guard().is_err() {
+        spec.guard = None;
+    }
+    spec
+}
+
+fn slowed(spec: &DlqReplaySpec, policy: &ReplayPolicy) -> DlqReplaySpec {
     let most = policy.max_rate.unwrap_or(DEFAULT_MAX_RATE);
-    let mut spec = replay.spec.clone();
+    let mut spec = spec.clone();
     if let Some(pace) = &mut spec.pace {
         pace.messages_per_second = pace.messages_per_second.map(|rate| rate.min(most));
         let rate = pace.messages_per_second.unwrap_or(most);
         pace.ramp.iter_mut().for_each(|ramp| ramp.from = ramp.from.min(rate));
     }
-    match (spec.to_pace(&policy), spec.to_guard()) {
+    spec
+}
+
+/// How fast it may go and when it stops.
+fn numbers(spec: &DlqReplaySpec, policy: &ReplayPolicy) -> Result<(Pace, Guard), String> {
+    match (spec.to_pace(policy), spec.to_guard()) {
         (Ok(pace), Ok(guard)) => Ok((pace, guard)),
         (pace, guard) => {
             let problems = pace.err().into_iter().chain(guard.err()).flatten();
@@ -290,10 +308,26 @@ mod tests {
     }
 
     #[test]
-    fn an_edit_that_can_not_be_carried_out_changes_nothing() {
-        let wrong = replay(json!({"guard": {"sample": 5, "minReturns": 6}}), json!({}));
-        let kept = directive(Some(&wrong), Some(&pipeline(json!({}))), false);
-        assert!(matches!(kept, Directive::Keep(why) if why.contains("guard.minReturns")));
+    fn an_edit_that_can_not_be_carried_out_holds_it_until_it_is_put_right() {
+        let wrong = json!({"guard": {"sample": 5, "minReturns": 6}, "pace": {"messagesPerSecond": 7}});
+        let held = orders(&replay(wrong.clone(), json!({})), &pipeline(json!({})));
+        assert!(held.hold.unwrap().contains("guard.minReturns"));
+        assert_eq!((held.pace.per_second, held.guard.sample), (7, 50), "what is right, and the default");
+        let mut suspended = wrong;
+        suspended["suspend"] = json!(true);
+        let held = orders(&replay(suspended, json!({})), &pipeline(json!({})));
+        assert_eq!(held.hold.as_deref(), Some("spec.suspend is true"), "nothing disables that");
+    }
+
+    /// A worker that goes on begins by these.
+    #[test]
+    fn what_was_edited_on_the_way_is_no_reason_to_fail() {
+        let policy = |most: i32| ReplayPolicy { max_rate: Some(most), ..ReplayPolicy::default() };
+        let fast = replay(json!({"pace": {"messagesPerSecond": 90}}), json!({}));
+        let slowed = in_force(&fast.spec, &policy(20));
+        assert_eq!(slowed.to_pace(&policy(20)).unwrap().per_second, 20);
+        let ramp = json!({"pace": {"messagesPerSecond": 9, "ramp": {"from": 1, "every": "0s", "factor": 2}}});
+        assert_eq!(in_force(&replay(ramp, json!({})).spec, &policy(20)).pace, None);
     }
 
     #[test]

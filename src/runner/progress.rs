@@ -123,6 +123,11 @@ impl Progress {
         self.write_now().await
     }
 
+    /// How far the run is, by this worker or those before it; nothing where it has not begun.
+    pub(super) fn checkpoint_so_far(&self) -> Option<Checkpoint> {
+        checkpoint_of(&self.current.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// Notes how it ended, and writes that.
     pub(super) async fn end(&self, outcome: &ProgressOutcome) -> Result<(), String> {
         self.note(|progress| {
@@ -162,7 +167,7 @@ impl Progress {
 }
 
 /// Where an earlier worker of the same run came to.
-pub(super) fn checkpoint_of(progress: &ReplayProgress) -> Option<Checkpoint> {
+fn checkpoint_of(progress: &ReplayProgress) -> Option<Checkpoint> {
     let fence = progress.fence.as_ref()?;
     let time = fence.time.0.as_millisecond().max(0).unsigned_abs();
     let fence = Fence { count: fence.count.max(0).unsigned_abs(), time };

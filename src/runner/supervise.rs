@@ -9,7 +9,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::follow::{Newest, follow};
 use super::orders::{Directive, Verdict, directive};
-use crate::api::conditions::ReplayReason;
 use crate::api::{DlqReplay, RetryPipeline};
 use crate::broker::replay::Orders;
 
@@ -33,7 +32,6 @@ impl Supervision {
     ) -> Result<Self, Verdict> {
         let first = match directive(Some(replay), pipeline.map(Arc::as_ref), has_trail) {
             Directive::Go(orders) => orders,
-            Directive::Keep(why) => return Err(Verdict { reason: ReplayReason::InvalidSpec, why }),
             Directive::End(verdict) => return Err(verdict),
         };
         let namespace = replay.namespace().unwrap_or_default();
@@ -85,7 +83,6 @@ async fn give_orders(
                 }
                 changed
             })),
-            Directive::Keep(why) => tracing::warn!(why, "the newest edit can't be carried out"),
             Directive::End(verdict) => return Some(verdict),
         }
         let changed = tokio::select! {

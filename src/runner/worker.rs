@@ -12,7 +12,7 @@ use super::audit::{About, Stream, Trail};
 use super::driver::{self, Task};
 use super::lease::{Claim, Held};
 use super::orders::{Verdict, is_looked_at};
-use super::progress::{Progress, checkpoint_of, now, shortened, total};
+use super::progress::{Progress, now, shortened, total};
 use super::supervise::Supervision;
 use crate::api::conditions::ReplayReason;
 use crate::api::{AuditLevel, DlqReplay, ProgressOutcome, ProgressState, RetryPipeline};
@@ -226,10 +226,9 @@ impl Worker<'_> {
     }
 
     fn task(&self) -> Result<Task, String> {
-        let status = self.replay.status.as_ref();
-        let progress = status.and_then(|status| status.progress.as_ref());
         let Work { endpoint, guard, .. } = self.work;
-        let checkpoint = progress.and_then(checkpoint_of);
+        // Not what the status said when this worker began: it may have moved messages since.
+        let checkpoint = self.progress.checkpoint_so_far();
         driver::task(self.replay, self.pipeline, endpoint.clone(), guard.clone(), checkpoint)
     }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use lapin::BasicProperties;
-use lapin::options::{BasicConsumeOptions, BasicPublishOptions, BasicQosOptions};
-use lapin::types::{AMQPValue, FieldArray, FieldTable};
+use lapin::options::{BasicCancelOptions, BasicConsumeOptions, BasicPublishOptions, BasicQosOptions};
+use lapin::types::{AMQPValue, FieldArray, FieldTable, ShortString};
 use redrive::broker::moving::{MoveError, WINDOW, move_all};
 use redrive::topology::model::QueueType;
 use redrive::topology::plan::Move;
@@ -85,6 +85,60 @@ async fn everything_moves_in_its_order(
         assert_eq!(v.ready("from").await, 0);
         assert_eq!(numbers(&v, "to").await, (0..MANY).collect::<Vec<_>>());
         assert_eq!(go(&v, &CancellationToken::new()).await.unwrap(), 0, "nothing is left");
+    })
+    .await;
+}
+
+/// Its room comes and goes while messages are on their way, so that some behind a refused one are
+/// taken.
+#[rstest]
+#[tokio::test]
+async fn a_target_that_is_full_now_and_then_doubles_nothing(#[values(V43, V40)] version: Version) {
+    in_vhost(version, "full", async |v| {
+        v.queue("from", QueueType::Quorum, []).await;
+        let limits = [("x-max-length", 200i64.into()), ("x-overflow", "reject-publish".into())];
+        v.queue("to", QueueType::Quorum, limits).await;
+        fill(&v, MANY).await;
+        let channel = v.connection.create_channel().await.unwrap();
+        channel.basic_qos(100, BasicQosOptions::default()).await.unwrap();
+        let options = BasicConsumeOptions { no_ack: true, ..BasicConsumeOptions::default() };
+        let arguments = FieldTable::default();
+        let (mut seen, is_done) = (Vec::new(), CancellationToken::new());
+        let moves = async {
+            let mut refused = 0;
+            while v.ready("from").await > 0 {
+                match go(&v, &CancellationToken::new()).await {
+                    Ok(_) => {}
+                    Err(MoveError::NotTaken { .. }) => refused += 1,
+                    Err(other) => panic!("{other:?}"),
+                }
+            }
+            is_done.cancel();
+            refused
+        };
+        let drain = async {
+            while !is_done.is_cancelled() {
+                // Between two bursts it runs full.
+                tokio::time::sleep(Duration::from_millis(200)).await;
+                let (tag, arguments) = (ShortString::default(), arguments.clone());
+                let mut consumer = channel.basic_consume("to".into(), tag, options, arguments).await.unwrap();
+                while let Ok(Some(delivery)) =
+                    tokio::time::timeout(Duration::from_millis(50), consumer.next()).await
+                {
+                    seen.push(u32::from_be_bytes(delivery.unwrap().data.as_slice().try_into().unwrap()));
+                }
+                channel.basic_cancel(consumer.tag(), BasicCancelOptions::default()).await.unwrap();
+                // What came before the cancellation.
+                while let Some(delivery) = consumer.next().await {
+                    seen.push(u32::from_be_bytes(delivery.unwrap().data.as_slice().try_into().unwrap()));
+                }
+            }
+        };
+        let (refused, ()) = tokio::join!(moves, drain);
+        seen.extend(numbers(&v, "to").await);
+        assert!(refused > 0, "it was never full");
+        seen.sort_unstable();
+        assert_eq!(seen, (0..MANY).collect::<Vec<_>>(), "{refused} times it was full");
     })
     .await;
 }

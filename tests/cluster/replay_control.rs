@@ -72,7 +72,7 @@ async fn a_suspended_replay_holds_nothing_and_goes_on_from_the_same_fence() {
     let done = world.until_phase("r", "Completed").await;
     let fence = |replay: &DlqReplay| replay.status.clone().unwrap().progress.unwrap().fence;
     assert_eq!(fence(&done), fence(&held));
-    world.until_messages(&[(DLQ, 0), (SOURCE, 20)]).await;
+    world.until_messages(&[(DLQ, 0), (SOURCE, 100)]).await;
     world.leave().await;
 }
 
@@ -155,6 +155,30 @@ async fn the_worker_owns_the_progress_and_nothing_else() {
     let owned: Vec<&String> = fields["f:status"].as_object().unwrap().keys().collect();
     assert_eq!(owned, ["f:progress"]);
     assert_eq!(moved(&replay), 8);
+    world.leave().await;
+}
+
+/// And nothing else that is edited is passed over meanwhile.
+#[tokio::test]
+async fn an_edit_that_nobody_can_carry_out_holds_it_until_it_is_put_right() {
+    let world = slow("ro-wrong", json!({}), 100).await;
+    world.edit_replay("r", json!({"guard": {"sample": 5, "minReturns": 6}})).await;
+    world
+        .until_replay("r", "says what is wrong", |replay| {
+            phase_of(replay) == "Paused" && text_of(replay, "Succeeded").contains("guard.minReturns")
+        })
+        .await;
+    world.edit_replay("r", json!({"suspend": true})).await;
+    world
+        .until_replay("r", "is suspended", |replay| {
+            text_of(replay, "Succeeded").contains("spec.suspend is true")
+        })
+        .await;
+    settled(&world, 100).await;
+    let right = json!({"suspend": false, "guard": {"minReturns": 5}, "pace": {"messagesPerSecond": 50}});
+    world.edit_replay("r", right).await;
+    world.until_phase("r", "Completed").await;
+    world.until_messages(&[(DLQ, 0), (SOURCE, 100)]).await;
     world.leave().await;
 }
 

@@ -314,11 +314,9 @@ async fn a_replay_stops_once_its_rights_are_withdrawn() {
 async fn a_replay_stops_once_the_grant_of_its_target_is_withdrawn() {
     let (world, owner) = with_replays("tn-target", 200).await;
     let vhost = &world.vhost;
-    world.broker.put(&["queues", vhost, "spare.queue"], json!({"durable": true})).await;
     owner.annotate(CLUSTER, granted(&world, "orders.+spare.")).await;
-    // The operator has seen it once a pipeline of that name is well.
-    let spare = json!({"deletionPolicy": "Delete"});
-    world.create(world.on_cluster(&owner, "spare", spare)).await;
+    // The operator has seen it once a pipeline of that name is well, with the queue of that name.
+    world.create(world.on_cluster(&owner, "spare", json!({}))).await;
     world.ready("spare").await;
     let slowly = json!({"messagesPerSecond": 1, "batch": 1});
     let target = json!({"pace": slowly, "to": {"queue": {"name": "spare.queue"}}});

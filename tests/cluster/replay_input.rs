@@ -6,8 +6,8 @@ use redrive::api::DlqReplay;
 use serde_json::{Value, json};
 
 use crate::replay_refused::refused;
-use crate::support::replays::{DLQ, SOURCE, text_of};
-use crate::support::world::World;
+use crate::support::replays::{DLQ, SOURCE, phase_of, text_of};
+use crate::support::world::{SECRET, World};
 
 /// Checks that a dry run ends with these findings, by check and severity, each with a text that
 /// holds all of this.
@@ -31,6 +31,34 @@ async fn found(world: &World, name: &str, spec: Value, wanted: &[(&str, &str, &[
 async fn policy(world: &World, pattern: &str, apply_to: &str, definition: Value) {
     let body = json!({"pattern": pattern, "apply-to": apply_to, "priority": 50, "definition": definition});
     world.broker.put(&["policies", &world.vhost, "by-hand"], body).await;
+}
+
+#[tokio::test]
+async fn a_secret_for_replays_that_is_missing_is_named_until_it_is_there() {
+    let mut world = World::for_replays("ri-secret").await;
+    world.start();
+    world.create_ready("orders", json!({"replayPolicy": {"secretRef": {"name": "typo"}}})).await;
+    world.broker.fill(&world.vhost, DLQ, 2).await;
+    world.replay("r", json!({})).await;
+    world.until_replay("r", "names it", |replay| text_of(replay, "Succeeded").contains("typo")).await;
+    assert_eq!(phase_of(&world.replays().get("r").await.unwrap()), "Planning");
+    world.edit("orders", json!({"replayPolicy": {"secretRef": {"name": SECRET}}})).await;
+    let done = world.until_phase("r", "Completed").await;
+
+    // An edit that comes too late changes nothing, and nobody waits for it.
+    let edited = world.edit_replay("r", json!({"pace": {"messagesPerSecond": 5}})).await;
+    assert!(edited.metadata.generation > done.metadata.generation);
+    let seen = world
+        .until_replay("r", "has seen the edit", |replay| {
+            replay.status.as_ref().unwrap().observed_generation == replay.metadata.generation
+        })
+        .await;
+    assert_eq!(
+        (phase_of(&seen), text_of(&seen, "Succeeded")),
+        (phase_of(&done), text_of(&done, "Succeeded"))
+    );
+    assert_eq!(seen.status.unwrap().summary, done.status.unwrap().summary);
+    world.leave().await;
 }
 
 #[tokio::test]

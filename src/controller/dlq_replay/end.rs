@@ -6,7 +6,7 @@ use std::time::Duration;
 use k8s_openapi::jiff::Timestamp;
 use kube::runtime::controller::Action;
 
-use super::conditions::Verdict;
+use super::conditions::{self, Verdict};
 use super::{Runner, Trouble, finalizer, history, run, uid, update_status};
 use crate::api::DlqReplay;
 use crate::api::conditions::ReplayReason;
@@ -34,7 +34,20 @@ pub(super) async fn ended(object: &DlqReplay, context: &Context) -> Result<Actio
     if object.metadata.deletion_timestamp.is_some() {
         return Ok(Action::await_change());
     }
+    acknowledge(object, context).await?;
     expire(object, context).await
+}
+
+/// Says that an edit was seen, which changes nothing any more: whoever waits for that goes on.
+async fn acknowledge(object: &DlqReplay, context: &Context) -> Result<(), Trouble> {
+    let status = object.status.clone().unwrap_or_default();
+    if status.observed_generation == object.metadata.generation {
+        return Ok(());
+    }
+    if let (Some(reason), Some(summary)) = (conditions::reason(object), status.summary.clone()) {
+        update_status::save(object, status, &Verdict::ended(reason, summary.message), context).await?;
+    }
+    Ok(())
 }
 
 /// Deletes it once `ttlAfterFinished` has passed.

@@ -166,7 +166,15 @@ async fn planned(object: &DlqReplay, pipeline: RetryPipeline, context: &Context)
     if let Err(other) = claim(object, context) {
         return wait(scheduled(&other), RECHECK);
     }
-    let endpoint = consent::endpoint_of(&pipeline, context).await.map_err(Trouble::from)?;
+    let planning = |text: &str| Verdict::waiting(ReplayReason::Planning, text);
+    let endpoint = match consent::endpoint_of(&pipeline, context).await {
+        Ok(endpoint) => endpoint,
+        // Nobody else has to wait until that is put right.
+        Err(trouble) => {
+            replays.active.release(object);
+            return wait(planning(&trouble.to_string()), RECHECK);
+        }
+    };
     let request = || Request {
         client: context.client.clone(),
         replay: Arc::new(object.clone()),
@@ -175,7 +183,6 @@ async fn planned(object: &DlqReplay, pipeline: RetryPipeline, context: &Context)
         guard: replays.guard.clone(),
         lease_namespace: replays.namespace.clone(),
     };
-    let planning = |text: &str| Verdict::waiting(ReplayReason::Planning, text);
     match replays.plans.fetch(&uid(object), request, replays.wake(object)) {
         None => wait(planning("the queue is being read; nothing moves"), Duration::from_secs(30)),
         Some(Ok(plan)) => {

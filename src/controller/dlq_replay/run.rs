@@ -31,7 +31,19 @@ pub(super) async fn go_on(object: &DlqReplay, context: &Context) -> Result<Actio
     }
     // After a start of the operator this is what keeps others out.
     let _ = context.replays.active.claim(object, []);
-    let verdict = match ensure(object, context).await? {
+    let state = match ensure(object, context).await {
+        Err(trouble @ (Trouble::Dereference(_) | Trouble::Job(_)))
+            if !is_at_work(object, context).await? =>
+        {
+            let why = format!("no worker can be started: {trouble}");
+            let next = object.status.clone().unwrap_or_default();
+            let held = Verdict::new(Phase::Held, ReplayReason::Paused, why);
+            update_status::save(object, next, &held, context).await?;
+            return Err(trouble);
+        }
+        other => other?,
+    };
+    let verdict = match state {
         State::Working => moving(object),
         State::Overdue => Verdict::ended(
             ReplayReason::DeadlineExceeded,

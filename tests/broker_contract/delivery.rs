@@ -57,22 +57,21 @@ async fn a_policy_limit_beats_an_argument_of_minus_one(#[values(V43, V40)] versi
 #[tokio::test]
 async fn a_nack_with_requeue_is_counted_on_4_0_and_not_on_4_3(#[values(V43, V40)] version: Version) {
     in_vhost(version, "nack", async |v| {
-        v.queue("q", QueueType::Quorum, [("x-delivery-limit", 2.into())]).await;
+        v.queue("dead", QueueType::Quorum, []).await;
+        let arguments = [
+            ("x-delivery-limit", 2.into()),
+            ("x-dead-letter-exchange", "".into()),
+            ("x-dead-letter-routing-key", "dead".into()),
+        ];
+        v.queue("q", QueueType::Quorum, arguments).await;
         v.publish("", "q").await;
-        let mut deliveries = 0;
-        while deliveries < 30 {
-            let start = std::time::Instant::now();
-            let delivery = loop {
-                match v.take("q").await {
-                    None if start.elapsed().as_millis() < 500 => {}
-                    other => break other,
-                }
-            };
-            let Some(delivery) = delivery else { break };
-            deliveries += 1;
-            requeue_by_nack(delivery).await;
+        for _ in 0..if version == V43 { 30 } else { 3 } {
+            requeue_by_nack(v.wait("q").await).await;
         }
-        assert_eq!(deliveries, if version == V43 { 30 } else { 3 });
+        match version {
+            V43 => drop(v.wait("q").await),
+            V40 => v.wait_ready("dead", 1).await,
+        }
     })
     .await;
 }
@@ -86,7 +85,13 @@ async fn deliveries_are_counted_over_the_whole_walk_on_4_3_and_per_stay_on_4_0(
 ) {
     in_vhost(version, "walk", async |v| {
         v.exchange("dlx", "fanout", []).await;
-        v.queue("second", QueueType::Quorum, [("x-delivery-limit", 3.into())]).await;
+        v.queue("dead", QueueType::Quorum, []).await;
+        let arguments = [
+            ("x-delivery-limit", 3.into()),
+            ("x-dead-letter-exchange", "".into()),
+            ("x-dead-letter-routing-key", "dead".into()),
+        ];
+        v.queue("second", QueueType::Quorum, arguments).await;
         v.bind("dlx", "second", "", []).await;
         v.safe_queue("first", "dlx", [("x-delivery-limit", 10.into())]).await;
         v.publish("", "first").await;
@@ -95,13 +100,12 @@ async fn deliveries_are_counted_over_the_whole_walk_on_4_3_and_per_stay_on_4_0(
         }
         v.reject("first").await;
         let mut counts = Vec::new();
-        v.wait_ready("second", 1).await;
-        while v.ready("second").await == 1 {
+        while v.ready("dead").await == 0 {
             let delivery = v.wait("second").await;
             counts.push(number(&delivery, "x-delivery-count"));
             requeue_by_reject(delivery).await;
-            // The ready count follows the return, not at once.
-            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            eventually("it is back or dead", async || v.ready("second").await + v.ready("dead").await == 1)
+                .await;
         }
         match version {
             // Two returns and the rejection came along.

@@ -13,7 +13,7 @@ use crate::lab::{
 };
 
 /// How long an old generation may take to drain, to be proven empty and to go.
-pub(crate) const CALM: Duration = Duration::from_secs(90);
+pub(crate) const CALM: Duration = Duration::from_secs(300);
 
 pub(crate) fn spec(retry: &str) -> String {
     format!(

@@ -140,13 +140,13 @@ async fn a_full_dlq_holds_dead_letters_back_until_it_has_room(#[values("43", "40
 async fn a_full_source_refuses_publishers_and_holds_what_returns_in_its_tier(
     #[values("43", "40")] version: &str,
 ) {
-    let small = spec(", maxLength: 10", "retry: {delays: [1s]}");
+    let small = spec(", maxLength: 10", "retry: {delays: [10s]}");
     let lab = Lab::new(Broker::of_version(version), "source", &small).await;
     let publisher = Publisher::new(lab.connect().await).await.expect("a publisher");
     publisher.send_all("shop", "orders.created", &ids(8)).await;
     let script = |seen: &Seen| if seen.before == 0 { Act::Reject } else { Act::Hold };
     let consumer = Consumer::start(&lab, "orders", 8, script);
-    consumer.sees(8).await;
+    lab.holds("orders.retry.0", 8, PATIENCE).await;
     drop(consumer);
     // While they wait in the tier, others fill the source.
     let mut taken = Vec::new();

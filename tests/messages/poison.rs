@@ -118,7 +118,7 @@ async fn a_message_that_expires_in_the_source_ends_in_the_dlq(
     #[values("{policy: {}}", "{arguments: {}}")] settings: &str,
 ) {
     let spec =
-        ladder(mode, settings).replace("queue: {name: orders}", "queue: {name: orders, messageTTL: 2s}");
+        ladder(mode, settings).replace("queue: {name: orders}", "queue: {name: orders, messageTTL: 10s}");
     let lab = Lab::new(Broker::of_version(version), "expired", &spec).await;
     // Half of them by the queue's time, half by one that their producer set.
     let sooner = |id: &str| if id.ends_with(['1', '3', '5', '7', '9']) { "300" } else { "60000" };

@@ -59,7 +59,7 @@ async fn assert_walks(lab: &Lab, publisher: &Publisher, patience: Duration) {
 async fn messages_in_the_tiers_come_back_to_a_source_that_was_deleted_and_only_its_own_are_gone(
     #[values("43", "40")] version: &str,
 ) {
-    let lab = Lab::new(Broker::of_version(version), "deleted", &ladder("10s")).await;
+    let lab = Lab::new(Broker::of_version(version), "deleted", &ladder("30s")).await;
     let publisher = Publisher::new(lab.connect().await).await.expect("a publisher");
     delete(&lab, &publisher).await;
     let round = lab.operator.lock().await.round(usize::MAX).await.expect("a look");
@@ -73,7 +73,7 @@ async fn messages_in_the_tiers_come_back_to_a_source_that_was_deleted_and_only_i
 async fn messages_whose_delay_ends_while_there_is_no_source_are_held_in_their_tier(
     #[values("43", "40")] version: &str,
 ) {
-    let lab = Lab::new(Broker::of_version(version), "held", &ladder("3s")).await;
+    let lab = Lab::new(Broker::of_version(version), "held", &ladder("30s")).await;
     let publisher = Publisher::new(lab.connect().await).await.expect("a publisher");
     delete(&lab, &publisher).await;
     // None is ready any more, and none has gone.

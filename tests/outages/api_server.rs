@@ -15,6 +15,7 @@ async fn an_api_server_that_is_killed_while_pipelines_are_applied_is_found_again
     let bound = world.broker.bindings(&world.vhost).await;
     let feeds = bound.iter().filter(|binding| binding.contains(".exchange -> ")).count();
     assert!(feeds < names.len(), "it was killed in the middle: {bound:#?}");
+    world.proxy.release();
     world.proxy.heal();
     server.start();
     check_whole(&world, &names).await;

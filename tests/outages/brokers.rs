@@ -14,6 +14,7 @@ async fn a_broker_that_stops_while_pipelines_are_applied_is_gone_on_with() {
     let names = in_the_middle_of_an_apply(&mut world).await;
     let broker = Part::BROKER_43;
     broker.stop();
+    world.proxy.release();
     for name in &names {
         world.until_reason(name, "BrokerUnreachable").await;
     }

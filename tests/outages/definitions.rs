@@ -9,6 +9,7 @@ use kube::{Api, ResourceExt};
 use serde_json::json;
 
 use crate::parts::alone;
+use crate::support::PATIENCE;
 use crate::support::clusters::{CLUSTER, definition, install_definition};
 use crate::support::world::{World, message, verdict};
 
@@ -20,7 +21,7 @@ async fn remove_definition(world: &World) {
     let uid = found.uid().unwrap();
     api.delete(&name, &DeleteParams::default()).await.unwrap();
     let gone = await_condition(api, &name, conditions::is_deleted(&uid));
-    tokio::time::timeout(Duration::from_secs(60), gone).await.unwrap().unwrap();
+    tokio::time::timeout(PATIENCE, gone).await.unwrap().unwrap();
 }
 
 #[tokio::test]

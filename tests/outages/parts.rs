@@ -68,7 +68,8 @@ impl Drop for Part {
 /// How many pipelines are applied together.
 const TOGETHER: usize = 12;
 
-/// Has the operator apply some pipelines, and comes back in the middle of it.
+/// Has the operator apply some pipelines, and comes back in the middle of it, with further writes
+/// held until they are released.
 pub(crate) async fn in_the_middle_of_an_apply(world: &mut World) -> Vec<String> {
     let slowly = std::time::Duration::from_millis(50);
     world.proxy.rule(move |request| if request.is_write() { Action::Delay(slowly) } else { Action::Pass });
@@ -78,6 +79,7 @@ pub(crate) async fn in_the_middle_of_an_apply(world: &mut World) -> Vec<String> 
         world.create(world.manifest(name, json!({"deletionPolicy": "Delete"}))).await;
     }
     world.proxy.writes_arrived(10 * TOGETHER).await;
+    world.proxy.hold_writes();
     names
 }
 

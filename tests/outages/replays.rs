@@ -144,7 +144,7 @@ async fn kills_lose_nothing(version: &str, purpose: &str, messages: usize, victi
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_is_killed_under_a_replay_loses_nothing() {
     // The queues were declared through it, so that it leads them.
-    kills_lose_nothing("43", "node", 5_000, &[1]).await;
+    kills_lose_nothing("43", "node", 20_000, &[1]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

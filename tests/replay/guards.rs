@@ -43,10 +43,10 @@ async fn returns_pause_it_and_a_failed_test_stops_it() {
         failing_work(&vhost).await;
         fill(&vhost, DLQ, 1_000).await;
         let consumer = failing_consumer(&vhost).await;
-        let mut start = Start::all(50).paced(50, 10);
+        let mut start = Start::all(50).paced(5, 10);
         let guard = &mut start.orders.guard;
         (guard.stop_on_return_percent, guard.sample, guard.min_returns) = (20, 50, 10);
-        guard.canary = Canary { messages: 5, after: Duration::from_secs(10), tries: 1 };
+        guard.canary = Canary { messages: 5, after: Duration::from_secs(5), tries: 1 };
         let mut worker = start.go(&vhost);
         worker
             .shows(
@@ -56,8 +56,6 @@ async fn returns_pause_it_and_a_failed_test_stops_it() {
             .await;
         let moved = worker.counts().replayed;
         assert!(moved <= 60, "within the sample and one batch: {moved}");
-        nothing_held(&vhost, DLQ, 1_000).await;
-        worker.shows("a test", |report| report.activity == Activity::Canary).await;
         let (outcome, counts) = worker.finishes().await;
         let Outcome::Stopped(why) = outcome else { panic!("{outcome:?}") };
         assert!(why.ends_with("test messages came back, after 1 test"), "{why}");
@@ -74,12 +72,17 @@ async fn a_test_that_goes_well_lets_it_go_on() {
         failing_work(&vhost).await;
         fill(&vhost, DLQ, 300).await;
         let consumer = failing_consumer(&vhost).await;
-        let mut start = Start::all(50).paced(50, 10);
+        let mut start = Start::all(50).paced(5, 5);
         let guard = &mut start.orders.guard;
         (guard.stop_on_return_percent, guard.sample, guard.min_returns) = (20, 50, 10);
         guard.canary = Canary { messages: 5, after: Duration::from_secs(5), tries: 3 };
         let mut worker = start.go(&vhost);
-        worker.shows("a pause", |report| matches!(&report.activity, Activity::Paused(_))).await;
+        worker
+            .shows(
+                "a pause",
+                |report| matches!(&report.activity, Activity::Paused(why) if why.contains("came back")),
+            )
+            .await;
         // The fix is rolled out: nothing fails any more.
         consumer.close(200, "OK".into()).await.unwrap();
         worker.shows("a test", |report| report.activity == Activity::Canary).await;
@@ -155,7 +158,7 @@ async fn a_memory_alarm_pauses_it_and_counts_as_no_failure() {
         worker.shows("messages moved", |report| report.counts.replayed >= 10).await;
         // Goes back whatever happens: until then no test on this broker can publish.
         let mark = "set_vm_memory_high_watermark";
-        let alarm = Setting::by(Version::V43, &[mark, "absolute", "1MB"], &[mark, "0.6"]);
+        let alarm = Setting::by(Version::V43, &[mark, "absolute", "1MB"], &[mark, "absolute", "2GB"]);
         worker
             .shows(
                 "a pause",
@@ -180,8 +183,8 @@ async fn a_deadline_ends_it_with_nothing_held() {
     on_both("replay-deadline", async |vhost| {
         queues(&vhost, QueueType::Quorum).await;
         fill(&vhost, DLQ, 500).await;
-        let mut start = Start::all(50).paced(20, 10);
-        start.limits.deadline = Duration::from_secs(3);
+        let mut start = Start::all(50).paced(5, 5);
+        start.limits.deadline = Duration::from_secs(20);
         let (outcome, counts) = start.go(&vhost).finishes().await;
         assert_eq!(outcome, Outcome::DeadlineExceeded);
         assert!(counts.replayed > 0);

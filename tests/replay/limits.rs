@@ -68,6 +68,10 @@ async fn loses_its_target(vhost: Vhost, internal: bool, refusal: &str) {
     // Only a pause keeps it from meeting what is between the two.
     worker.orders.send_modify(|orders| orders.hold = Some("suspended".to_owned()));
     worker.shows("a pause", |report| matches!(report.activity, Activity::Paused(_))).await;
+    crate::support::eventually("nothing is under way", async || {
+        vhost.ready(DLQ).await == 300 - u32::try_from(worker.counts().replayed).unwrap()
+    })
+    .await;
     let path = format!("/exchanges/{}/shop", encode(&vhost.name));
     assert_eq!(vhost.raw("DELETE", &path, None).await.0, 204);
     if internal {

@@ -134,7 +134,7 @@ async fn a_worker_that_is_told_to_stop_settles_and_another_goes_on() {
     on_both("replay-stop", async |vhost| {
         queues(&vhost, QueueType::Quorum).await;
         fill(&vhost, DLQ, 600).await;
-        let mut worker = Start::all(50).picking(Pick::Odd).paced(20, 20).go(&vhost);
+        let mut worker = Start::all(50).picking(Pick::Odd).paced(5, 20).go(&vhost);
         worker.shows("messages moved", |report| report.counts.replayed >= 20).await;
         let memory = worker.memory.clone();
         worker.stop.cancel();

@@ -60,8 +60,8 @@ async fn holding_again_and_again_changes_no_order() {
     on_both("replay-holds", async |vhost| {
         queues(&vhost, QueueType::Quorum).await;
         fill(&vhost, DLQ, 400).await;
-        let mut worker = Start::all(20).picking(Pick::Odd).paced(20, 10).go(&vhost);
-        for moved in [20, 60, 100] {
+        let mut worker = Start::all(20).picking(Pick::Odd).paced(5, 5).go(&vhost);
+        for moved in [5, 10, 15] {
             worker.shows("messages moved", |report| report.counts.replayed >= moved).await;
             worker.orders.send_modify(|orders| orders.hold = Some("suspended".to_owned()));
             worker.shows("a pause", |report| matches!(&report.activity, Activity::Paused(_))).await;

@@ -322,14 +322,14 @@ impl Vhost {
         self.channel.basic_get(queue.into(), options).await.unwrap().map(|message| message.delivery)
     }
 
-    /// Waits up to 20 s for a message; the caller settles it.
+    /// Waits for a message; the caller settles it.
     pub async fn wait(&self, queue: &str) -> Delivery {
         let start = Instant::now();
         loop {
             if let Some(delivery) = self.take(queue).await {
                 return delivery;
             }
-            assert!(start.elapsed() < Duration::from_secs(20), "nothing came into {queue}");
+            assert!(start.elapsed() < PATIENCE, "nothing came into {queue}");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }

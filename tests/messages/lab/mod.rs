@@ -38,7 +38,7 @@ pub(crate) use trio::Trio;
 pub(crate) use turn::Turn;
 
 /// How long anything may take that is not a delay under test.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(240);
 
 /// How long dead letters may wait after what they waited for was repaired: every three
 /// minutes the broker tries again what has waited for three minutes by then.

@@ -1,4 +1,4 @@
-//! The reading connection: the lock, consumers under manual acknowledgement, counts.
+//! The reading connection: consumers under manual acknowledgement.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
